@@ -10,15 +10,14 @@ use std::time::Duration;
 
 use clap::Parser;
 use mlx5_dv::objects::{
-    AnyDoorbell, BlueFlame, CqOptions, DoorbellMode, ExclusiveRegion, FlowGroup, FlowMatcher, FlowRule, FlowTable, Pd,
-    Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
+    AnyDoorbell, BlueFlame, CqOptions, DoorbellMode, ExclusiveRegion, FlowGroup, FlowMatch, FlowMatcher, FlowRule,
+    FlowTable, Pd, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
 };
 use mlx5_dv::queue::CompletionQueue;
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, EthernetSendQueue, FrameFlags};
 use mlx5_dv::{Device, Error, Mac};
 use mlx5_examples::pingpong::Failure;
 use mlx5_open::{Sim, program};
-use mlx5_prm::flow::FteMatchSetLyr24;
 
 /// Frame size without the check sequence: the minimum.
 const FRAME: usize = 60;
@@ -157,21 +156,14 @@ impl FrameEnd {
 /// Steers frames of the type to the device's own address to `tir`.
 fn steer(tir: &Arc<Tir>, ethertype: u16) -> Result<FlowRule, Failure> {
     let device = tir.device();
-    let (criteria, value) = (headers(Mac::BROADCAST, 0xffff), headers(device.mac(), ethertype));
+    let matched = FlowMatch::new().destination_mac(device.mac()).ethertype(ethertype);
     if !device.is_owned() {
-        return Ok(FlowRule::beside_kernel(&FlowMatcher::create(device, 0, &criteria)?, &value, tir)?);
+        return Ok(FlowRule::beside_kernel(&FlowMatcher::create(device, 0, &matched)?, &matched, tir)?);
     }
     let table = FlowTable::create(device, 0, 1)?;
-    let rule = FlowRule::create(&FlowGroup::create(&table, 0..1, &criteria)?, &value, tir)?;
+    let rule = FlowRule::create(&FlowGroup::create(&table, 0..1, &matched)?, &matched, tir)?;
     table.set_root()?;
     Ok(rule)
-}
-
-fn headers(to: Mac, ethertype: u16) -> FteMatchSetLyr24 {
-    let [a, b, c, d, e, f] = to.0;
-    let mut headers = FteMatchSetLyr24::ZERO;
-    headers.w().dmac_47_16(u32::from_be_bytes([a, b, c, d])).dmac_15_0(u16::from_be_bytes([e, f])).ethertype(ethertype);
-    headers
 }
 
 /// A send queue with a doorbell of the caller's choice.

@@ -11,10 +11,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use mlx5_benches::{Failure, completion, connect};
+use mlx5_dv::Device;
 use mlx5_dv::objects::{
-    AccessFlags, AddressHandle, AddressPath, CqOptions, DatagramAttributes, DoorbellMode, FlowMatcher, FlowRule,
-    MemoryRegion, Pd, QpOptions, QueuePair, Rq, RqOptions, Sq, SqOptions, Srq, SrqOptions, Tir, Tis, TransportDomain,
-    Uar,
+    AccessFlags, AddressHandle, AddressPath, CqOptions, DatagramAttributes, DoorbellMode, FlowMatch, FlowMatcher,
+    FlowRule, MemoryRegion, Pd, QpOptions, QueuePair, Rq, RqOptions, Sq, SqOptions, Srq, SrqOptions, Tir, Tis,
+    TransportDomain, Uar,
 };
 use mlx5_dv::queue::ethernet::{EthernetReceiveQueue, FrameFlags, Frames};
 use mlx5_dv::queue::{
@@ -22,8 +23,6 @@ use mlx5_dv::queue::{
     RemoteAddress, RetireError, SendBatch, SendDoorbell, SendQueue, Service, SharedReceiveQueue, Work, WorkError,
     WrFlags,
 };
-use mlx5_dv::{Device, Mac};
-use mlx5_prm::flow::FteMatchSetLyr24;
 use mlx5_prm::values::PathMtu;
 
 /// Work requests in a round.
@@ -385,15 +384,9 @@ impl<'a, D: DoorbellMode> Bench<'a, Frames, D, EthernetReceiveQueue> {
 
 /// Steers frames of our type to the device's own address to `tir`.
 fn steer(tir: &Arc<Tir>) -> Result<FlowRule, Failure> {
-    let headers = |mac: Mac, ethertype: u16| {
-        let [a, b, c, d, e, f] = mac.0;
-        let mut headers = FteMatchSetLyr24::ZERO;
-        headers.w().dmac_47_16(u32::from_be_bytes([a, b, c, d])).dmac_15_0(u16::from_be_bytes([e, f]));
-        headers.w().ethertype(ethertype);
-        headers
-    };
-    let matcher = FlowMatcher::create(tir.device(), 0, &headers(Mac::BROADCAST, 0xffff))?;
-    Ok(FlowRule::beside_kernel(&matcher, &headers(tir.device().mac(), ETHERTYPE), tir)?)
+    let matched = FlowMatch::new().destination_mac(tir.device().mac()).ethertype(ETHERTYPE);
+    let matcher = FlowMatcher::create(tir.device(), 0, &matched)?;
+    Ok(FlowRule::beside_kernel(&matcher, &matched, tir)?)
 }
 
 impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {

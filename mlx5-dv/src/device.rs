@@ -28,8 +28,8 @@ pub struct Device {
     gids: Vec<Gid>,
     mac: Mac,
     caps: Caps,
-    /// The root flow table for received frames, if this driver created one.
-    root_flow_table: Mutex<Option<u32>>,
+    /// The root flow tables for frames that are received, and for those that are sent, if this driver created them.
+    root_flow_tables: [Mutex<Option<u32>>; 2],
     /// The same access as `access`, if this process owns the function.
     owned: Option<Arc<Owned>>,
     access: Arc<dyn Access>,
@@ -47,7 +47,7 @@ impl Device {
         let BroughtUp { card, caps, mac } = bring_up(function, &options)?;
         let access: Arc<dyn Access> = Arc::clone(&card) as _;
         let mut device =
-            Device { gids: vec![], mac, caps, root_flow_table: Mutex::default(), owned: Some(card), access };
+            Device { gids: vec![], mac, caps, root_flow_tables: Default::default(), owned: Some(card), access };
         if device.caps.roce {
             device.set_own_gids(options.ipv4)?;
         }
@@ -62,7 +62,7 @@ impl Device {
     pub fn open_devx(name: &str, options: Options) -> Result<Arc<Device>, Error> {
         let devx::Opened { access, caps, gids } = devx::open(name, options)?;
         let mut device =
-            Device { gids, mac: Mac([0; 6]), caps, root_flow_table: Mutex::default(), owned: None, access };
+            Device { gids, mac: Mac([0; 6]), caps, root_flow_tables: Default::default(), owned: None, access };
         device.mac = device.port()?.mac;
         Ok(Arc::new(device))
     }
@@ -201,9 +201,9 @@ impl Device {
         self.owned.is_some()
     }
 
-    /// The root flow table for received frames.
-    pub(crate) fn root_flow_table(&self) -> MutexGuard<'_, Option<u32>> {
-        lock(&self.root_flow_table)
+    /// The root flow table for received frames, or for those that are sent.
+    pub(crate) fn root_flow_table(&self, of_sent: bool) -> MutexGuard<'_, Option<u32>> {
+        lock(&self.root_flow_tables[usize::from(of_sent)])
     }
 
     /// The error for `what` that the kernel controls on DevX.

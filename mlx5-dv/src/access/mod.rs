@@ -387,10 +387,23 @@ pub struct Flow<'a> {
     pub matcher: ObjectHandle,
     /// The values to match, as long as the matcher's criteria.
     pub value: &'a [u8],
-    /// Destination TIR.
-    pub tir: ObjectHandle,
+    /// What becomes of the frames.
+    pub fate: FlowFate,
+    /// Flow counters, and the index of one among them, that counts the frames.
+    pub counter: Option<(ObjectHandle, u32)>,
     /// Flow tag in the completions of matching frames, 24 bits.
     pub tag: u32,
+}
+
+/// What becomes of the frames of a [`Flow`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowFate {
+    /// A TIR receives them.
+    Tir(ObjectHandle),
+    /// They are dropped.
+    Drop,
+    /// They go on to the kernel, as without the rule.
+    Kernel,
 }
 
 /// The error for completion vector `vector`, of `count`.

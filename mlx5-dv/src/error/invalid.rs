@@ -218,13 +218,23 @@ pub enum Invalid {
         /// How to get a free one.
         mend: &'static str,
     },
-    /// A flow rule whose value has bits outside the criteria of its group or matcher.
-    #[error("the rule's value has bits that {by} does not look at, in byte {offset:#x} of the headers' fields")]
+    /// A flow rule that matches other fields than its group or matcher compares.
+    #[error(
+        "the rule matches bits that {by} does not look at, or not all that it does: byte {offset:#x} of fte_match_param"
+    )]
     OutsideCriteria {
         /// The group or matcher.
         by: String,
-        /// The first byte of `fte_match_set_lyr_2_4` with such bits.
+        /// The first byte of `fte_match_param` with such bits.
         offset: usize,
+    },
+    /// Two header fields that exclude each other, in what a flow rule matches.
+    #[error("no frame has both {first} and {second}")]
+    Contradiction {
+        /// The field that was named first.
+        first: String,
+        /// The other one.
+        second: String,
     },
     /// A UAR page with the wrong mapping for the call.
     #[error("UAR page {page:#x} is {}: {mend}", mapping.text())]

@@ -116,8 +116,9 @@ fn texts_of_invalid_arguments() {
         ),
         (
             Invalid::OutsideCriteria { by: "flow group 0x3".into(), offset: 0x1c },
-            "the rule's value has bits that flow group 0x3 does not look at, in byte 0x1c of the headers' fields",
+            "the rule matches bits that flow group 0x3 does not look at, or not all that it does: byte 0x1c of fte_match_param",
         ),
+        (Invalid::Contradiction { first: "TCP".into(), second: "UDP".into() }, "no frame has both TCP and UDP"),
         (uar(MappingKind::Unmapped), "UAR page 0x12 is not mapped here: use AnyDoorbell"),
         (uar(MappingKind::Mapped), "UAR page 0x12 is mapped: use AnyDoorbell"),
         (uar(MappingKind::WriteCombining), "UAR page 0x12 is mapped write-combining: use AnyDoorbell"),

@@ -192,6 +192,16 @@ numbers! {
     MLX5_IB_ATTR_CREATE_FLOW_MATCHER: u16 = DRIVER + 4,
     /// Its flow tag.
     MLX5_IB_ATTR_CREATE_FLOW_TAG: u16 = DRIVER + 6,
+    /// Firmware objects that are flow counters, one for each that counts.
+    MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX: u16 = DRIVER + 7,
+    /// The index of the counter in each of them.
+    MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX_OFFSET: u16 = DRIVER + 8,
+    /// What becomes of frames without a destination.
+    MLX5_IB_ATTR_CREATE_FLOW_FLAGS: u16 = DRIVER + 9,
+    /// They are the kernel's.
+    MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DEFAULT_MISS: u32 = 1,
+    /// They are dropped.
+    MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP: u32 = 2,
     /// Destroys it.
     MLX5_IB_METHOD_DESTROY_FLOW: u16 = DRIVER + 1,
     /// Its handle.

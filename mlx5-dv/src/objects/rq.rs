@@ -168,7 +168,7 @@ pub struct Rq {
     sges: u16,
     strides: Option<Strides>,
     /// Whether it has been in an RQ table.
-    is_spread: AtomicBool,
+    is_tagged: AtomicBool,
     pd: Arc<Pd>,
 }
 
@@ -227,7 +227,7 @@ impl Rq {
             log_stride,
             sges: if options.strides.is_some() { 1 } else { options.sges.max(1) },
             strides: options.strides,
-            is_spread: AtomicBool::new(false),
+            is_tagged: AtomicBool::new(false),
             pd: Arc::clone(pd),
         }))
     }
@@ -274,9 +274,10 @@ impl Rq {
         self.queue.query()
     }
 
-    /// It gets into an RQ table: from now on, its completions may carry the flow tag of a TIR that spreads frames.
-    pub(super) fn mark_spread(&self) {
-        self.is_spread.store(true, Ordering::Relaxed);
+    /// It gets into an RQ table, or a flow rule has a tag of its own: from now on, its completions may carry a flow tag
+    /// other than its number.
+    pub(super) fn mark_tagged(&self) {
+        self.is_tagged.store(true, Ordering::Relaxed);
     }
 
     /// Leases the ring for `call`.
@@ -308,7 +309,7 @@ impl ReceiveRingOwner for Rq {
     }
 
     fn is_tagged(&self) -> bool {
-        self.is_spread.load(Ordering::Relaxed)
+        self.is_tagged.load(Ordering::Relaxed)
     }
 }
 

@@ -45,7 +45,7 @@ impl Rqt {
         let mut context = context(device, rqs)?;
         let size = context.rqt_actual_size();
         context.w().rqt_max_size(size);
-        rqs.iter().for_each(|rq| rq.mark_spread());
+        rqs.iter().for_each(|rq| rq.mark_tagged());
         let mut create = CreateRqtIn::default();
         create.w().rqt_context(&context);
         let (object, out) = Object::create(device, &WithTail::new(create, numbers(rqs)), "an RQ table", |out| {
@@ -67,7 +67,7 @@ impl Rqt {
             return Err(Invalid::out_of_range("entries", rqs.len() as u64, limit, "this RQ table").into());
         }
         let context = context(self.device(), rqs)?;
-        rqs.iter().for_each(|rq| rq.mark_spread());
+        rqs.iter().for_each(|rq| rq.mark_tagged());
         let mut held = lock(&self.rqs);
         let (mut modify, mut bitmask) = (ModifyRqtIn::default(), RqtBitmask::default());
         bitmask.w().rqn_list(true);

@@ -7,5 +7,6 @@ mod frames;
 mod large;
 mod multi_packet;
 mod refusals;
+mod rules;
 mod spread;
 mod striding;

@@ -2,12 +2,11 @@
 
 use mlx5_dv::Mac;
 use mlx5_dv::objects::{
-    FlowGroup, FlowMatcher, FlowRule, FlowTable, Rq, RqOptions, Sq, SqOptions, Tis, TransportDomain, Uar,
+    FlowGroup, FlowMatch, FlowMatcher, FlowRule, FlowTable, Rq, RqOptions, Sq, SqOptions, Tis, TransportDomain, Uar,
 };
 use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
 use mlx5_dv::queue::{AnyDoorbell, CompletionQueue, DataSegment, PostError, RefusedReason};
 use mlx5_open::Sim;
-use mlx5_prm::flow::FteMatchSetLyr24;
 use mlx5_sim::profile::Profile;
 
 use crate::ends::{EthernetEnd, end, refusal, two, two_of};
@@ -117,19 +116,20 @@ fn tables_groups_and_rules_keep_to_their_room() {
     assert!(refusal(FlowTable::create(&here.device, 0, 1 << 21)).contains("log_max_ft_size"));
     let table = FlowTable::create(&here.device, 3, 3).unwrap();
     assert_eq!(table.capacity(), 4);
-    let mut criteria = FteMatchSetLyr24::ZERO;
-    criteria.w().ethertype(0xffff);
-    assert!(refusal(FlowGroup::create(&table, 2..5, &criteria)).contains("which has 4"));
-    let group = FlowGroup::create(&table, 1..3, &criteria).unwrap();
-    let mut ttl = FteMatchSetLyr24::ZERO;
-    ttl.w().ttl_hoplimit(0xff);
-    let text = refusal(FlowGroup::create(&table, 0..1, &ttl));
-    assert!(text.contains("outer_ipv4_ttl"), "the capability is named: {text}");
+    let value = FlowMatch::new().ethertype(0x0806);
+    assert!(refusal(FlowGroup::create(&table, 2..5, &value)).contains("which has 4"));
+    let group = FlowGroup::create(&table, 1..3, &value).unwrap();
+    for (unannounced, capability) in
+        [(FlowMatch::new().gre(0x6558), "outer_gre_protocol"), (FlowMatch::new().mpls_label(5), "outer_first_mpls")]
+    {
+        let text = refusal(FlowGroup::create(&table, 0..1, &unannounced));
+        assert!(text.contains(capability), "the capability is named: {text}");
+    }
 
-    let mut value = FteMatchSetLyr24::ZERO;
-    value.w().ethertype(0x0806).ip_version(4);
-    assert!(refusal(FlowRule::create(&group, &value, here.queue.tir())).contains("does not look at"));
-    value.w().ip_version(0);
+    let other = value.clone().untagged();
+    assert!(refusal(FlowRule::create(&group, &other, here.queue.tir())).contains("does not look at"));
+    assert!(refusal(FlowRule::create(&group, &FlowMatch::new(), here.queue.tir())).contains("not all that it does"));
+    assert!(refusal(FlowRule::create(&group, &value.clone().ipv4(), here.queue.tir())).contains("no frame has both"));
     let rules = [0, 1].map(|_| FlowRule::create(&group, &value, here.queue.tir()).unwrap());
     assert_eq!(rules.each_ref().map(FlowRule::index), [Some(1), Some(2)]);
     assert!(refusal(FlowRule::create(&group, &value, here.queue.tir())).contains("all 2 entries"));
@@ -147,7 +147,7 @@ fn tables_groups_and_rules_keep_to_their_room() {
 #[test]
 fn a_function_of_our_own_has_no_flow_matchers() {
     let (sim, here, there) = two();
-    let criteria = FteMatchSetLyr24::ZERO;
+    let criteria = FlowMatch::new();
     let text = refusal(FlowMatcher::create(&here.device, 0, &criteria));
     assert!(text.contains("function of our own") && text.contains("flow table"), "{text}");
     let text = refusal(FlowMatcher::create(&here.device, 16, &criteria));

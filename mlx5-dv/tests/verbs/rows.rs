@@ -34,6 +34,7 @@ const SHARED: &str = "devx::shared_receives_are_those_of_libmlx5";
 const XRC: &str = "three_ways::messages_name_shared_queues_of_libmlx5_and_of_ours";
 const KEYS: &str = "devx::keys_open_and_close_for_libmlx5";
 const FRAMES: &str = "devx::frames_pass_beside_the_kernels_own";
+const RULES: &str = "devx::rules_count_and_drop_beside_the_kernels_own";
 const CONNECTED: &str = "RC, UC, XRC";
 const ALL: &str = "RC, UC, XRC, UD";
 
@@ -395,19 +396,27 @@ const ETHERNET: &[Row] = &[
     ),
     row!(
         ["create_flow", "destroy_flow"],
-        Part("actions other than forwarding to a receive queue"),
+        Whole,
         [
-            FlowTable::create,
+            FlowRules::create,
+            FlowRules::add::<FlowActions>,
+            FlowMatch::new,
+            FlowActions::forward,
+            FlowTable::with_options,
             FlowGroup::create,
-            FlowRule::create,
+            FlowRule::create::<FlowActions>,
+            FlowRule::set_actions::<FlowActions>,
             FlowRule::delete,
             FlowMatcher::create,
-            FlowRule::beside_kernel,
+            FlowRule::beside_kernel::<FlowActions>,
+            ModifyHeader::create,
+            PacketReformat::vxlan,
         ],
         EVERY,
         "raw packets",
-        [FRAMES],
-        "By tables, as the card has them; on devx beside the kernel's rules"
+        [FRAMES, RULES],
+        "`FlowRules` on every way; tables, as the card has them, and rules that change frames where the function is ours; \
+         on devx rules beside the kernel's, which forward to a TIR, drop, tag and count"
     ),
     row!(
         ["create_flow_action_esp", "modify_flow_action_esp", "destroy_flow_action"],
@@ -415,7 +424,20 @@ const ETHERNET: &[Row] = &[
     ),
     row!(
         ["create_counters", "attach_counters_point_flow", "read_counters", "destroy_counters"],
-        No("the driver's flow rules count nothing")
+        Whole,
+        [
+            FlowCounters::create,
+            FlowCounter::create,
+            FlowActions::count,
+            FlowCounter::read,
+            FlowCounters::read,
+            FlowCounters::destroy,
+            FlowAging::new,
+        ],
+        EVERY,
+        "raw packets",
+        [RULES],
+        "Packets and bytes at once; hundreds at once by `FlowCounters`; `FlowAging` finds rules without frames"
     ),
 ];
 

@@ -65,6 +65,23 @@ impl<T> Table<T> {
         Ok(number)
     }
 
+    /// Takes in `count` objects with numbers one after the other, the first a multiple of `alignment`. `None`, and none
+    /// of them, when they have no room.
+    pub fn insert_run(&mut self, count: u32, alignment: u32, make: impl Fn() -> T) -> Option<u32> {
+        let after = self.first + self.places.len() as u32;
+        let start = after.checked_next_multiple_of(alignment)?;
+        if (start - self.first).checked_add(count)? > self.count || count == 0 {
+            return None;
+        }
+        for number in after..start {
+            self.places.push(None);
+            self.free.insert(number);
+        }
+        let owner = self.acting;
+        self.places.extend((0..count).map(|_| Some(Entry { owner, object: make() })));
+        Some(start)
+    }
+
     /// The place of a number, if it has one.
     fn place(&self, number: u32) -> Option<usize> {
         number.checked_sub(self.first).map(|place| place as usize)
@@ -169,6 +186,21 @@ mod tests {
         table.act_for(DRIVER);
         assert_eq!((table.owned_by(7), table.len()), (1, 2));
         assert_eq!((table.remove(shared), table.remove(own), table.is_empty()), (Some('b'), Some('a'), true));
+    }
+
+    #[test]
+    fn a_run_has_numbers_one_after_the_other() {
+        let mut table = Table::new(1, 12);
+        assert_eq!(table.insert('a'), Ok(1));
+        assert_eq!((table.insert_run(4, 4, || 'b'), table.len()), (Some(4), 5));
+        assert_eq!((table.get(3), table.get(4), table.get(7)), (None, Some(&'b'), Some(&'b')));
+        assert_eq!((table.insert_run(6, 4, || 'c'), table.len()), (None, 5), "8 to 12 are five");
+        assert_eq!(table.insert('d'), Ok(2), "what alignment left out is given out");
+        for number in [1, 2, 4, 5, 6, 7] {
+            assert!(table.remove(number).is_some());
+        }
+        assert!(table.is_empty());
+        assert_eq!(table.insert_run(3, 1, || 'e'), Some(1));
     }
 
     proptest! {

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::Devx;
 use super::call::Call;
-use crate::access::{Flow, KernelSteering, Matcher, ObjectHandle};
+use crate::access::{Flow, FlowFate, KernelSteering, Matcher, ObjectHandle};
 use crate::error::Error;
 use crate::kernel::abi::*;
 
@@ -46,12 +46,25 @@ impl KernelSteering for Devx {
 
     fn create_flow(&self, flow: &Flow<'_>) -> Result<ObjectHandle, Error> {
         self.liveness.check()?;
+        let (drop, kernel) = (MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DROP, MLX5_IB_ATTR_CREATE_FLOW_FLAGS_DEFAULT_MISS);
+        let (counters, index) = flow.counter.unwrap_or((ObjectHandle(0), 0));
+        let counters = [counters.0];
         Call::new(UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_CREATE_FLOW)
             .fresh(MLX5_IB_ATTR_CREATE_FLOW_HANDLE)
             .and_then(|call| call.input(MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE, flow.value))
-            .and_then(|call| call.handle(MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX, flow.tir))
+            .and_then(|call| match flow.fate {
+                FlowFate::Tir(tir) => call.handle(MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX, tir),
+                FlowFate::Drop => call.input(MLX5_IB_ATTR_CREATE_FLOW_FLAGS, drop.as_bytes()),
+                FlowFate::Kernel => call.input(MLX5_IB_ATTR_CREATE_FLOW_FLAGS, kernel.as_bytes()),
+            })
             .and_then(|call| call.handle(MLX5_IB_ATTR_CREATE_FLOW_MATCHER, flow.matcher))
             .and_then(|call| call.input(MLX5_IB_ATTR_CREATE_FLOW_TAG, flow.tag.as_bytes()))
+            .and_then(|call| match flow.counter {
+                None => Ok(call),
+                Some(_) => call
+                    .handles(MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX, &counters)?
+                    .input(MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX_OFFSET, index.as_bytes()),
+            })
             .and_then(|call| call.run(self.file()))
             .and_then(|done| done.handle(MLX5_IB_ATTR_CREATE_FLOW_HANDLE))
             .map_err(|error| refused("a flow rule", error))

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use mlx5_prm::cmd::{CreateFlowGroupIn, DestroyFlowGroupIn};
-use mlx5_prm::flow::{FlowTableType, FteMatchParam, FteMatchSetLyr24};
+use mlx5_prm::flow::FteMatchParam;
 
-use super::criteria::enabled;
+use super::matching::FlowMatch;
 use super::table::FlowTable;
 use crate::error::{Error, Invalid};
 use crate::lock::lock;
@@ -18,48 +18,54 @@ use crate::objects::object::{DestroyError, Object, destroy_sole};
 pub struct FlowGroup {
     group_id: u32,
     indices: Range<u32>,
-    /// Indices in use.
-    taken: Mutex<BTreeSet<u32>>,
-    criteria: FteMatchSetLyr24,
+    room: Mutex<Room>,
+    criteria: FteMatchParam,
     object: Object,
     table: Arc<FlowTable>,
 }
 
+/// Free entries: reserving one costs the same, however many there are.
+#[derive(Debug)]
+struct Room {
+    /// Never used, from here on.
+    fresh: Range<u32>,
+    /// Used once, and free again.
+    free: BTreeSet<u32>,
+}
+
 impl FlowGroup {
-    /// Creates a group: the entries `indices` of `table`, whose rules match on the bits of the outer headers that are
-    /// set in `criteria`.
+    /// Creates a group: the entries `indices` of `table`, whose rules match the same header fields as `example`, with
+    /// values of their own.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for indices outside the table; [`Error::Command`] names fields that the card cannot match on.
-    pub fn create(
-        table: &Arc<FlowTable>,
-        indices: Range<u32>,
-        criteria: &FteMatchSetLyr24,
-    ) -> Result<Arc<Self>, Error> {
+    /// [`Error::Invalid`] for indices outside the table, and for a match that contradicts itself; [`Error::Command`]
+    /// names fields that the card cannot match on.
+    pub fn create(table: &Arc<FlowTable>, indices: Range<u32>, example: &FlowMatch) -> Result<Arc<Self>, Error> {
         if indices.is_empty() || indices.end > table.capacity() {
             let (given, len) = (indices.start.into()..indices.end.into(), table.capacity().into());
             return Err(Invalid::OutOfBounds { what: "indices", given, of: "a flow table", len }.into());
         }
-        let (mut create, mut all) = (CreateFlowGroupIn::default(), FteMatchParam::default());
-        all.w().outer_headers(criteria);
+        example.check()?;
+        let table_type = table.direction().table_type();
+        let mut create = CreateFlowGroupIn::default();
         create
             .w()
-            .table_type(FlowTableType::NicRx)
+            .table_type(table_type)
             .table_id(table.table_id())
             .start_flow_index(indices.start)
             .end_flow_index(indices.end - 1)
-            .match_criteria_enable(enabled(criteria))
-            .match_criteria(&all);
+            .match_criteria_enable(example.enabled())
+            .match_criteria(example.criteria());
         let (object, out) = Object::create(table.device(), &create, "a flow group", |out| {
             let mut end = DestroyFlowGroupIn::default();
-            end.w().table_type(FlowTableType::NicRx).table_id(table.table_id()).group_id(out.group_id());
+            end.w().table_type(table_type).table_id(table.table_id()).group_id(out.group_id());
             (end, format!("flow group {:#x}", out.group_id()))
         })?;
         Ok(Arc::new(FlowGroup {
             group_id: out.group_id(),
+            room: Mutex::new(Room { fresh: indices.clone(), free: BTreeSet::new() }),
             indices,
-            taken: Mutex::default(),
-            criteria: *criteria,
+            criteria: *example.criteria(),
             object,
             table: Arc::clone(table),
         }))
@@ -81,7 +87,7 @@ impl FlowGroup {
     }
 
     /// The match criteria.
-    pub(super) fn criteria(&self) -> &FteMatchSetLyr24 {
+    pub(super) fn criteria(&self) -> &FteMatchParam {
         &self.criteria
     }
 
@@ -90,20 +96,24 @@ impl FlowGroup {
         self.object.name()
     }
 
-    /// Frees the entry at `index`.
-    pub(super) fn release(&self, index: u32) {
-        lock(&self.taken).remove(&index);
+    /// Whether it has room for a rule.
+    pub(super) fn has_room(&self) -> bool {
+        let room = lock(&self.room);
+        !room.fresh.is_empty() || !room.free.is_empty()
     }
 
-    /// Reserves a free index.
+    /// Frees the entry at `index`.
+    pub(super) fn release(&self, index: u32) {
+        lock(&self.room).free.insert(index);
+    }
+
+    /// Reserves a free index: the lowest that was used before, or else the next.
     pub(super) fn take(&self) -> Result<u32, Error> {
-        let mut taken = lock(&self.taken);
-        let free = self.indices.clone().find(|index| !taken.contains(index));
-        let index = free.ok_or_else(|| {
+        let mut room = lock(&self.room);
+        let Room { fresh, free } = &mut *room;
+        free.pop_first().or_else(|| fresh.next()).ok_or_else(|| {
             let (object, entries) = (format!("flow group {:#x}", self.group_id), self.indices.len() as u64);
-            Invalid::NoRoom { object, entries, mend: "drop a rule first" }
-        })?;
-        taken.insert(index);
-        Ok(index)
+            Invalid::NoRoom { object, entries, mend: "drop a rule first" }.into()
+        })
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use mlx5_prm::flow::FteMatchSetLyr24;
+use mlx5_prm::flow::FteMatchParam;
 use mlx5_prm::layout::Layout;
 
-use super::criteria::enabled;
+use super::matching::FlowMatch;
 use crate::access::{KernelSteering, Matcher, ObjectHandle};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
@@ -17,35 +17,38 @@ const LAST_PRIORITY: u16 = 15;
 /// `mlx5dv_flow_matcher` of libibverbs.
 ///
 /// The rules are in the kernel's flow tables, before those of its network device: a matching frame is received only
-/// here, all others go on to the kernel. The kernel chooses table and entry; there are no levels, sizes or roots, and
-/// the only destination is a [`Tir`](crate::objects::Tir). The card delivers only frames that the kernel's interface
-/// accepts: to its own address, to groups it joined (`ip maddr add`), or all frames if it is promiscuous.
+/// here, all others go on to the kernel. The kernel chooses table and entry; there are no levels, sizes or roots. Rules
+/// forward to one [`Tir`](crate::objects::Tir), drop, or leave the frame to the kernel; they tag and count. The card
+/// delivers only frames that the kernel's interface accepts: to its own address, to groups it joined (`ip maddr add`),
+/// or all frames if it is promiscuous.
 #[derive(Debug)]
 pub struct FlowMatcher {
     handle: ObjectHandle,
     priority: u16,
-    criteria: FteMatchSetLyr24,
+    criteria: FteMatchParam,
     device: Arc<Device>,
 }
 
 impl FlowMatcher {
-    /// Creates a matcher of `priority`, 0 (matched first) to 15, whose rules match on the bits of the outer headers
-    /// that are set in `criteria`. The kernel matches multicast rules (the multicast bit of the destination in both
+    /// Creates a matcher of `priority`, 0 (matched first) to 15, whose rules match the same header fields as `example`,
+    /// with values of their own. The kernel matches multicast rules (the multicast bit of the destination in both
     /// criteria and value) after all others, whatever their priority.
     ///
     /// # Errors
     /// [`Error::Invalid`] on an owned function, which has [`FlowTable`](super::table::FlowTable)s instead, or for an
     /// invalid priority; [`Error::Io`] if the kernel refuses.
-    pub fn create(device: &Arc<Device>, priority: u16, criteria: &FteMatchSetLyr24) -> Result<Arc<Self>, Error> {
+    pub fn create(device: &Arc<Device>, priority: u16, example: &FlowMatch) -> Result<Arc<Self>, Error> {
         if priority > LAST_PRIORITY {
             let limit = 0..=LAST_PRIORITY.into();
             return Err(
                 Invalid::out_of_range("priority", priority.into(), limit, "a flow matcher of the kernel").into()
             );
         }
-        let wanted = Matcher { priority, match_criteria_enable: enabled(criteria), criteria: criteria.as_bytes() };
+        example.check()?;
+        let criteria = *example.criteria();
+        let wanted = Matcher { priority, match_criteria_enable: example.enabled(), criteria: criteria.as_bytes() };
         let handle = steering(device)?.create_matcher(&wanted)?;
-        Ok(Arc::new(FlowMatcher { handle, priority, criteria: *criteria, device: Arc::clone(device) }))
+        Ok(Arc::new(FlowMatcher { handle, priority, criteria, device: Arc::clone(device) }))
     }
 
     /// The priority.
@@ -58,7 +61,7 @@ impl FlowMatcher {
         &self.device
     }
 
-    pub(super) fn criteria(&self) -> &FteMatchSetLyr24 {
+    pub(super) fn criteria(&self) -> &FteMatchParam {
         &self.criteria
     }
 

@@ -1,7 +1,12 @@
-//! Steering of received frames: flow tables, their groups, and rules.
+//! Steering: flow tables, their groups, rules, what these match and do, and counters.
 
-pub(super) mod criteria;
+pub(super) mod actions;
+pub(super) mod counter;
 pub(super) mod group;
 pub(super) mod matcher;
+pub(super) mod matching;
+pub(super) mod modify;
+pub(super) mod reformat;
 pub(super) mod rule;
+pub(super) mod rule_set;
 pub(super) mod table;

@@ -2,112 +2,179 @@
 
 use std::sync::Arc;
 
-use mlx5_prm::cmd::{DeleteFteIn, SetFteIn, WithTail};
-use mlx5_prm::flow::{
-    DestFormatStruct, FlowContext, FlowDestinationType, FlowTableType, FteMatchParam, FteMatchSetLyr24,
-};
+use mlx5_prm::cmd::{DeleteFteIn, SetFteIn, SetFteOpMod, WithTail};
+use mlx5_prm::flow::{FlowContext, FteMatchParam};
 use mlx5_prm::layout::{Be64, Layout};
 
-use super::criteria::within_criteria;
+use super::actions::{Fate, FlowActions, FlowDestination};
 use super::group::FlowGroup;
 use super::matcher::{FlowMatcher, steering};
-use crate::access::{Flow, ObjectHandle};
-use crate::error::Error;
-use crate::objects::check::{fits, one_device};
+use super::matching::FlowMatch;
+use crate::access::{Flow, FlowFate, ObjectHandle};
+use crate::error::{Error, Invalid};
 use crate::objects::object::Object;
-use crate::objects::tir::Tir;
 
-/// `flow_context.action`: forward to the destination list.
-const FWD_DEST: u16 = 4;
+/// `modify_enable_mask`: action, flow tag, destinations, counters.
+const ALL: u8 = 0xf;
 
-/// Directs matching frames to a TIR until it is dropped. PRM "Flow Table Entry".
-///
-/// The flow tag is the number of the TIR's receive queue, or of the TIR where it spreads frames over several.
+/// Does with matching frames what its [`FlowActions`] say, until it is dropped. PRM "Flow Table Entry"; `ibv_flow` of
+/// libibverbs.
 #[derive(Debug)]
 pub struct FlowRule {
     location: Location,
-    tir: Arc<Tir>,
+    actions: FlowActions,
 }
 
 /// Location of a rule.
 #[derive(Debug)]
 enum Location {
     /// In a flow table of this driver.
-    Entry { index: u32, object: Object, group: Arc<FlowGroup> },
+    Entry { entry: Box<Entry>, object: Object },
     /// In the kernel's flow tables; `None` once deleted.
     Kernel { flow: Option<ObjectHandle>, matcher: Arc<FlowMatcher> },
 }
 
+/// An entry of a flow table.
+#[derive(Debug)]
+struct Entry {
+    index: u32,
+    /// `match_value` without the zeros at its end.
+    value: Box<[u8]>,
+    group: Arc<FlowGroup>,
+}
+
+impl Entry {
+    /// The command that sets the entry.
+    fn set(&self, actions: &FlowActions, op_mod: SetFteOpMod) -> WithTail<SetFteIn, Be64> {
+        let table = self.group.table();
+        let (mut context, mut value) = (FlowContext::default(), [0; FteMatchParam::SIZE]);
+        value[..self.value.len()].copy_from_slice(&self.value);
+        context.w().group_id(self.group.group_id()).match_value(&FteMatchParam::read(&value).unwrap_or_default());
+        let list = actions.write(&mut context);
+        let mut set = SetFteIn::default();
+        set.w()
+            .op_mod(op_mod.number() as u16)
+            .table_type(table.direction().table_type())
+            .table_id(table.table_id())
+            .flow_index(self.index)
+            .flow_context(&context);
+        if op_mod == SetFteOpMod::Modify {
+            set.w().modify_enable_mask(ALL);
+        }
+        WithTail::new(set, list)
+    }
+}
+
 impl FlowRule {
-    /// Creates a rule in `group`: frames whose outer headers match `value`, within the group's criteria, go to `tir`.
+    /// Creates a rule in `group`, for the frames of `matched`, which has values for the fields of the group.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the group is full, `value` has bits outside the criteria, or the parents are of different
-    /// cards; [`Error::Command`].
-    pub fn create(group: &Arc<FlowGroup>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
-        one_device("a flow rule's group and TIR", tir.device(), [group.table().device()])?;
-        within_criteria(value, group.criteria(), &group.name())?;
-        let tag = flow_tag(tir)?;
-        let index = group.take()?;
-        let made = Self::set(group, index, value, tag, tir);
-        made.inspect_err(|_| group.release(index))
-    }
-
-    fn set(
+    /// [`Error::Invalid`] if the group is full, `matched` has other fields than the group, the parents are of different
+    /// cards, or the group's table has not what `actions` need; [`Error::Unsupported`]; [`Error::Command`].
+    pub fn create<A: Into<FlowActions>>(
         group: &Arc<FlowGroup>,
-        index: u32,
-        value: &FteMatchSetLyr24,
-        tag: u32,
-        tir: &Arc<Tir>,
+        matched: &FlowMatch,
+        actions: A,
     ) -> Result<Self, Error> {
-        let table_id = group.table().table_id();
-        let (mut all, mut context) = (FteMatchParam::default(), FlowContext::default());
-        all.w().outer_headers(value);
-        context
-            .w()
-            .group_id(group.group_id())
-            .flow_tag(tag)
-            .action(FWD_DEST)
-            .destination_list_size(1)
-            .match_value(&all);
-        let (mut set, mut to) = (SetFteIn::default(), DestFormatStruct::default());
-        set.w().table_type(FlowTableType::NicRx).table_id(table_id).flow_index(index).flow_context(&context);
-        to.w().destination_type(FlowDestinationType::Tir).destination_id(tir.tirn());
-        let to = Be64::new(u64::from_be_bytes(to.as_bytes().first_chunk().copied().unwrap_or_default()));
+        let actions = actions.into();
+        let device = group.table().device();
+        actions.check(device)?;
+        actions.check_for(group.table())?;
+        matched.check_criteria(group.criteria(), &group.name())?;
+        actions.announce_tag();
+        let index = group.take()?;
+        let value = matched.value().as_bytes();
+        let used = value.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let entry = Box::new(Entry { index, value: value[..used].into(), group: Arc::clone(group) });
+        let (table_type, table_id) = (group.table().direction().table_type(), group.table().table_id());
         let about = format!("entry {index} of flow table {table_id:#x}");
-        let (object, _) = Object::create(tir.device(), &WithTail::new(set, vec![to]), &about, |_| {
+        let made = Object::create(device, &entry.set(&actions, SetFteOpMod::New), &about, |_| {
             let mut end = DeleteFteIn::default();
-            end.w().table_type(FlowTableType::NicRx).table_id(table_id).flow_index(index);
+            end.w().table_type(table_type).table_id(table_id).flow_index(index);
             (end, about.clone())
-        })?;
-        let location = Location::Entry { index, object, group: Arc::clone(group) };
-        Ok(FlowRule { location, tir: Arc::clone(tir) })
+        });
+        let (object, _) = made.inspect_err(|_| group.release(index))?;
+        Ok(FlowRule { location: Location::Entry { entry, object }, actions })
     }
 
-    /// Creates a rule on DevX: frames whose outer headers match `value`, within the criteria of `matcher`, go to `tir`
-    /// instead of the kernel.
+    /// Creates a rule on DevX, for the frames of `matched`, which has values for the fields of `matcher`. Others are
+    /// the kernel's.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `value` has bits outside the criteria, or the parents are of different devices;
-    /// [`Error::Io`] if the kernel refuses: the process needs CAP_NET_RAW, and no other program may have the frames.
-    pub fn beside_kernel(matcher: &Arc<FlowMatcher>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
-        one_device("a flow rule's matcher and TIR", tir.device(), [matcher.device()])?;
-        within_criteria(value, matcher.criteria(), "its flow matcher")?;
-        let flow = Flow { matcher: matcher.handle(), value: value.as_bytes(), tir: tir.handle(), tag: flow_tag(tir)? };
+    /// [`Error::Invalid`] if `matched` has other fields than the matcher, the parents are of different devices, or for
+    /// actions that the kernel's rules have not; [`Error::Io`] if the kernel refuses: the process needs CAP_NET_RAW,
+    /// and no other program may have the frames.
+    pub fn beside_kernel<A: Into<FlowActions>>(
+        matcher: &Arc<FlowMatcher>,
+        matched: &FlowMatch,
+        actions: A,
+    ) -> Result<Self, Error> {
+        let actions = actions.into();
+        actions.check(matcher.device())?;
+        matched.check_criteria(matcher.criteria(), "its flow matcher")?;
+        let wrong = |what: &str, requires| -> Result<Self, Error> {
+            Err(Invalid::Requires { what: format!("{what} a frame beside the kernel"), requires }.into())
+        };
+        if actions.changes_frames() {
+            return wrong("changing", "a function of our own (`vfio:`)");
+        }
+        let fate = match (&actions.fate, actions.destinations()) {
+            (Fate::Drop, _) => FlowFate::Drop,
+            (Fate::Kernel, _) => FlowFate::Kernel,
+            (_, [FlowDestination::Tir(tir)]) => FlowFate::Tir(tir.handle()),
+            (Fate::Send, _) => return wrong("sending", "a function of our own (`vfio:`)"),
+            _ => return wrong("forwarding", "one TIR to forward it to"),
+        };
+        let counter = match actions.counters.as_slice() {
+            [] => None,
+            [one] => Some((one.handle(), one.index())),
+            _ => return wrong("counting", "one counter"),
+        };
+        let flow = Flow {
+            matcher: matcher.handle(),
+            value: matched.value().as_bytes(),
+            fate,
+            counter,
+            tag: actions.flow_tag(),
+        };
+        actions.announce_tag();
         let flow = steering(matcher.device())?.create_flow(&flow)?;
-        let location = Location::Kernel { flow: Some(flow), matcher: Arc::clone(matcher) };
-        Ok(FlowRule { location, tir: Arc::clone(tir) })
+        Ok(FlowRule { location: Location::Kernel { flow: Some(flow), matcher: Arc::clone(matcher) }, actions })
     }
 
-    /// Destination of matching frames.
-    pub fn tir(&self) -> &Arc<Tir> {
-        &self.tir
+    /// Replaces what it does; each frame meets the old actions or the new ones. PRM "SET_FLOW_TABLE_ENTRY", `op_mod` 1.
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create), and [`Error::Invalid`] on DevX; the rule is as it was.
+    pub fn set_actions<A: Into<FlowActions>>(&mut self, actions: A) -> Result<(), Error> {
+        let actions = actions.into();
+        let Location::Entry { entry, .. } = &self.location else {
+            let requires = "a function of our own (`vfio:`): delete the rule, and create another";
+            return Err(Invalid::Requires { what: "a rule's new actions".into(), requires }.into());
+        };
+        let table = entry.group.table();
+        actions.check(table.device())?;
+        actions.check_for(table)?;
+        if !table.properties().flow_modify_en() {
+            let what = "changing the actions of a flow rule".into();
+            return Err(Error::Unsupported { what, capability: "flow_modify_en" });
+        }
+        actions.announce_tag();
+        let about = format!("entry {} of flow table {:#x}", entry.index, table.table_id());
+        table.device().execute(&entry.set(&actions, SetFteOpMod::Modify), &about)?;
+        self.actions = actions;
+        Ok(())
+    }
+
+    /// What it does.
+    pub fn actions(&self) -> &FlowActions {
+        &self.actions
     }
 
     /// Index in the table; `None` if the kernel chose the entry.
     pub fn index(&self) -> Option<u32> {
-        match self.location {
-            Location::Entry { index, .. } => Some(index),
+        match &self.location {
+            Location::Entry { entry, .. } => Some(entry.index),
             Location::Kernel { .. } => None,
         }
     }
@@ -135,18 +202,11 @@ impl FlowRule {
 impl Drop for FlowRule {
     fn drop(&mut self) {
         match (self.end(), &self.location) {
-            (Ok(()), Location::Entry { index, group, .. }) => group.release(*index),
+            (Ok(()), Location::Entry { entry, .. }) => entry.group.release(entry.index),
             (Ok(()), Location::Kernel { .. }) => {}
             (Err(error), _) => {
                 tracing::error!(%error, "a flow rule was not deleted; it stays with the card until that is reset");
             }
         }
     }
-}
-
-fn flow_tag(tir: &Tir) -> Result<u32, Error> {
-    // Of a TIR that spreads frames: its own number, as there is no one queue.
-    let tag = tir.rq().map_or(tir.tirn(), |rq| rq.rqn());
-    fits("flow tag", tag, 24)?;
-    Ok(tag)
 }

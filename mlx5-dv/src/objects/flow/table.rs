@@ -1,80 +1,173 @@
-//! Flow tables for received frames.
+//! Flow tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
 use mlx5_prm::cmd::{CreateFlowTableIn, DestroyFlowTableIn, SetFlowTableRootIn};
-use mlx5_prm::flow::{FlowTableContext, FlowTableType};
+use mlx5_prm::flow::{FlowTableContext, FlowTableMissAction, FlowTableType};
 
 use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
-use crate::objects::check::{in_range, within};
+use crate::objects::check::{in_range, one_device, within};
 use crate::objects::object::{DestroyError, Object, destroy_sole};
 
-/// A flow table for received frames, made of flow groups. PRM "Flow Table", type `NIC_RX`.
+/// Which frames a flow table is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Direction {
+    /// Frames that the function receives. Those that no rule matches are dropped.
+    #[default]
+    Receive,
+    /// Frames that its send queues send. Those that no rule matches are sent.
+    Transmit,
+}
+
+impl Direction {
+    /// `table_type`.
+    pub(super) fn table_type(self) -> FlowTableType {
+        match self {
+            Direction::Receive => FlowTableType::NicRx,
+            Direction::Transmit => FlowTableType::NicTx,
+        }
+    }
+}
+
+/// How a flow table is made.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct FlowTableOptions {
+    /// Which frames it is for. Default: those that are received.
+    pub direction: Direction,
+    /// Its level: rules forward to tables of a higher one. Default: 0.
+    pub level: u8,
+    /// Room for so many rules; rounded up to a power of two. Default: 1.
+    pub entries: u32,
+    /// The table, of a higher level, where frames that no rule matches go on. Default: none, see [`Direction`].
+    pub miss: Option<Arc<FlowTable>>,
+    /// Whether its rules may put frames into tunnels and take them out. Default: no.
+    pub tunnels: bool,
+}
+
+impl Default for FlowTableOptions {
+    fn default() -> Self {
+        FlowTableOptions { direction: Direction::Receive, level: 0, entries: 1, miss: None, tunnels: false }
+    }
+}
+
+/// A flow table, made of flow groups. PRM "Flow Table", types `NIC_RX` and `NIC_TX`.
 ///
-/// After [`set_root`](Self::set_root) every frame enters at this table; frames without a matching rule are dropped.
-/// RoCE packets reach their queue pairs without it. A function has one root table at a time.
+/// After [`set_root`](Self::set_root) every frame of its direction enters at this table. RoCE packets reach their queue
+/// pairs without it. A function has one root table at a time for each direction.
 #[derive(Debug)]
 pub struct FlowTable {
     table_id: u32,
     log_size: u32,
+    direction: Direction,
+    level: u8,
+    tunnels: bool,
+    properties: FlowTablePropLayout,
     is_root: AtomicBool,
     object: Object,
+    /// Kept while frames go there.
+    _miss: Option<Arc<FlowTable>>,
 }
 
-fn properties(device: &Device) -> Result<FlowTablePropLayout, Error> {
-    let unsupported = |capability| Error::Unsupported { what: "steering of received frames".into(), capability };
+/// What flow tables of `direction` can do.
+pub(super) fn properties(device: &Device, direction: Direction) -> Result<FlowTablePropLayout, Error> {
+    let (what, support) = match direction {
+        Direction::Receive => ("steering of received frames", "ft_support of NIC receive"),
+        Direction::Transmit => ("steering of frames that are sent", "ft_support of NIC transmit"),
+    };
+    let unsupported = |capability| Error::Unsupported { what: what.into(), capability };
     let caps: FlowTableNicCap = device.caps().current(CapPage::FlowTable).ok_or(unsupported("nic_flow_table"))?;
-    let properties = *caps.flow_table_properties_nic_receive();
-    if properties.ft_support() { Ok(properties) } else { Err(unsupported("ft_support of NIC receive")) }
+    let properties = match direction {
+        Direction::Receive => *caps.flow_table_properties_nic_receive(),
+        Direction::Transmit => *caps.flow_table_properties_nic_transmit(),
+    };
+    if properties.ft_support() { Ok(properties) } else { Err(unsupported(support)) }
+}
+
+/// The error for flow tables, and what only their rules use, where the kernel has the function.
+pub(super) fn no_tables(device: &Device) -> Error {
+    let (device, mend) = (device.name().into(), "make a flow matcher, and rules of it, instead");
+    Invalid::WrongAccess { what: "flow tables", device, kernel: true, mend }.into()
 }
 
 impl FlowTable {
-    /// Creates a table at `level` with room for `entries` rules.
+    /// Creates a table for received frames at `level` with room for `entries` rules.
+    ///
+    /// # Errors
+    /// As for [`with_options`](Self::with_options).
+    pub fn create(device: &Arc<Device>, level: u8, entries: u32) -> Result<Arc<Self>, Error> {
+        Self::with_options(device, FlowTableOptions { level, entries, ..FlowTableOptions::default() })
+    }
+
+    /// Creates a table.
     ///
     /// # Errors
     /// [`Error::Invalid`] on DevX, where the kernel owns the tables: see [`FlowMatcher`](super::matcher::FlowMatcher);
     /// [`Error::Unsupported`]; [`Error::Invalid`] beyond `max_ft_level` or `log_max_ft_size`; [`Error::Command`].
-    pub fn create(device: &Arc<Device>, level: u8, entries: u32) -> Result<Arc<Self>, Error> {
+    pub fn with_options(device: &Arc<Device>, options: FlowTableOptions) -> Result<Arc<Self>, Error> {
         if !device.is_owned() {
-            let (device, mend) = (device.name().into(), "make a flow matcher, and rules of it, instead");
-            return Err(Invalid::WrongAccess { what: "flow tables", device, kernel: true, mend }.into());
+            return Err(no_tables(device));
         }
-        let caps = properties(device)?;
+        let FlowTableOptions { direction, level, entries, miss, tunnels } = options;
+        let caps = properties(device, direction)?;
         in_range("level", level.into(), 0..=caps.max_ft_level().into(), "max_ft_level")?;
         let size = u64::from(entries.max(1)).next_power_of_two();
         within("entries", size, "log_max_ft_size", caps.log_max_ft_size())?;
+        if tunnels && !(caps.reformat() && caps.decap()) {
+            let capability = if caps.decap() { "reformat" } else { "decap" };
+            return Err(Error::Unsupported { what: "flow tables with tunnels".into(), capability });
+        }
         let log_size = size.trailing_zeros();
         let (mut create, mut context) = (CreateFlowTableIn::default(), FlowTableContext::default());
-        context.w().level(level).log_size(log_size as u8);
-        create.w().table_type(FlowTableType::NicRx).flow_table_context(&context);
+        context.w().level(level).log_size(log_size as u8).reformat_en(tunnels).decap_en(tunnels);
+        if let Some(next) = &miss {
+            one_device("a flow table and the next", device, [next.device()])?;
+            if next.direction != direction || next.level <= level {
+                let requires = "a table of the same direction and of a higher level";
+                return Err(Invalid::Requires { what: "FlowTableOptions::miss".into(), requires }.into());
+            }
+            context.w().table_miss_action(FlowTableMissAction::Fwd).table_miss_id(next.table_id);
+        }
+        create.w().table_type(direction.table_type()).flow_table_context(&context);
         let (object, out) = Object::create(device, &create, "a flow table", |out| {
             let mut end = DestroyFlowTableIn::default();
-            end.w().table_type(FlowTableType::NicRx).table_id(out.table_id());
+            end.w().table_type(direction.table_type()).table_id(out.table_id());
             (end, format!("flow table {:#x}", out.table_id()))
         })?;
-        Ok(Arc::new(FlowTable { table_id: out.table_id(), log_size, is_root: AtomicBool::new(false), object }))
+        Ok(Arc::new(FlowTable {
+            table_id: out.table_id(),
+            log_size,
+            direction,
+            level,
+            tunnels,
+            properties: caps,
+            is_root: AtomicBool::new(false),
+            object,
+            _miss: miss,
+        }))
     }
 
-    /// Makes it the root table until it is destroyed: every received frame enters here.
+    /// Makes it the root table until it is destroyed: every frame of its direction enters here.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the function has a root table already, [`Error::Command`].
     pub fn set_root(&self) -> Result<(), Error> {
-        let mut root = self.device().root_flow_table();
+        let mut root = self.device().root_flow_table(self.direction == Direction::Transmit);
         if let Some(taken) = *root {
+            let frames = if self.direction == Direction::Receive { "receives" } else { "sends" };
             return Err(Invalid::Taken {
-                what: "the root of the frames that the function receives".into(),
+                what: format!("the root of the frames that the function {frames}"),
                 by: format!("flow table {taken:#x}"),
                 mend: "destroy that first, or add rules to it",
             }
             .into());
         }
         let mut set = SetFlowTableRootIn::default();
-        set.w().table_type(FlowTableType::NicRx).table_id(self.table_id);
+        set.w().table_type(self.direction.table_type()).table_id(self.table_id);
         self.device().execute(&set, &self.object.name())?;
         *root = Some(self.table_id);
         self.is_root.store(true, Ordering::Relaxed);
@@ -91,6 +184,26 @@ impl FlowTable {
         1 << self.log_size
     }
 
+    /// Which frames it is for.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Its level.
+    pub fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// Whether its rules may have tunnels.
+    pub(super) fn has_tunnels(&self) -> bool {
+        self.tunnels
+    }
+
+    /// What its rules can do.
+    pub(super) fn properties(&self) -> &FlowTablePropLayout {
+        &self.properties
+    }
+
     /// The card.
     pub fn device(&self) -> &Arc<Device> {
         self.object.device()
@@ -100,7 +213,7 @@ impl FlowTable {
         self.object.destroy()?;
         // Once: afterwards another table may be the root.
         if std::mem::take(self.is_root.get_mut()) {
-            *self.object.device().root_flow_table() = None;
+            *self.object.device().root_flow_table(self.direction == Direction::Transmit) = None;
         }
         Ok(())
     }

@@ -2,25 +2,27 @@
 
 use std::sync::Arc;
 
-use mlx5_prm::flow::FteMatchSetLyr24;
-
 use crate::device::{Device, check_groups};
 use crate::error::Error;
 use crate::net::Mac;
-use crate::objects::{FlowGroup, FlowMatcher, FlowRule, FlowTable, Tir, to_mac};
+use crate::objects::{FlowGroup, FlowMatch, FlowMatcher, FlowRule, FlowTable, Tir};
 
-/// Rules with the same criteria, and where matching frames go.
+/// Rules that match the same fields, at least one, and where matching frames go.
 #[derive(Debug)]
 pub(super) struct Class {
-    pub(super) criteria: FteMatchSetLyr24,
-    pub(super) rules: Vec<(FteMatchSetLyr24, Arc<Tir>)>,
+    pub(super) rules: Vec<(FlowMatch, Arc<Tir>)>,
 }
 
 impl Class {
     /// Frames to `addresses`, all to `tir`.
     pub(super) fn by_address(addresses: &[Mac], tir: &Arc<Tir>) -> Self {
-        let rules = addresses.iter().map(|&mac| (to_mac(mac), Arc::clone(tir))).collect();
-        Class { criteria: to_mac(Mac::BROADCAST), rules }
+        let rules = addresses.iter().map(|&mac| (FlowMatch::new().destination_mac(mac), Arc::clone(tir)));
+        Class { rules: rules.collect() }
+    }
+
+    /// A match of the class's fields.
+    fn example(&self) -> FlowMatch {
+        self.rules.first().map_or_else(FlowMatch::new, |(matched, _)| matched.clone())
     }
 }
 
@@ -63,9 +65,9 @@ impl Listening {
         let (mut rules, mut start) = (Vec::new(), 0);
         for class in classes {
             let end = start + count(class);
-            let group = FlowGroup::create(&table, start..end, &class.criteria)?;
-            for (value, tir) in &class.rules {
-                rules.push(FlowRule::create(&group, value, tir)?);
+            let group = FlowGroup::create(&table, start..end, &class.example())?;
+            for (matched, tir) in &class.rules {
+                rules.push(FlowRule::create(&group, matched, tir)?);
             }
             start = end;
         }
@@ -79,9 +81,9 @@ impl Listening {
     fn beside_kernel(device: &Arc<Device>, classes: &[Class]) -> Result<Self, Error> {
         let mut rules = Vec::new();
         for (priority, class) in (0..).zip(classes) {
-            let matcher = FlowMatcher::create(device, priority, &class.criteria)?;
-            for (value, tir) in &class.rules {
-                rules.push(FlowRule::beside_kernel(&matcher, value, tir)?);
+            let matcher = FlowMatcher::create(device, priority, &class.example())?;
+            for (matched, tir) in &class.rules {
+                rules.push(FlowRule::beside_kernel(&matcher, matched, tir)?);
             }
         }
         Ok(Listening { _rules: rules, device: Arc::clone(device) })

@@ -6,11 +6,7 @@ use super::ethernet::EthernetQueue;
 use super::listening::{Class, Listening, addresses};
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
-use crate::objects::{HashFunction, Rq, Rqt, RssOptions, TOEPLITZ_KEY, Tir, Traffic, TransportDomain, to_mac};
-
-/// Ethertypes.
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+use crate::objects::{FlowMatch, HashFunction, Rq, Rqt, RssOptions, TOEPLITZ_KEY, Tir, Traffic, TransportDomain};
 
 /// How frames are spread.
 #[derive(Debug, Clone)]
@@ -123,19 +119,18 @@ fn hashed_class(
     addresses: &[Mac],
     traffic: impl Iterator<Item = Traffic>,
 ) -> Result<Class, Error> {
-    let mut class = Class { criteria: to_mac(Mac::BROADCAST), rules: Vec::new() };
-    class.criteria.w().ethertype(u16::MAX);
+    let mut class = Class { rules: Vec::new() };
     for traffic in traffic {
         let rss = RssOptions::new(traffic).function(options.function).symmetric(options.symmetric);
         let tir = Tir::create_rss(domain, rqt, rss)?;
         for &mac in addresses {
-            let mut value = to_mac(mac);
-            value.w().ethertype(if traffic.is_ipv6() { IPV6 } else { IPV4 });
-            if let Some(protocol) = traffic.ip_protocol() {
-                class.criteria.w().ip_protocol(u8::MAX);
-                value.w().ip_protocol(protocol);
-            }
-            class.rules.push((value, Arc::clone(&tir)));
+            let frames = FlowMatch::new().destination_mac(mac);
+            let packets = if traffic.is_ipv6() { frames.ipv6() } else { frames.ipv4() };
+            let matched = match traffic.ip_protocol() {
+                Some(protocol) => packets.protocol(protocol),
+                None => packets,
+            };
+            class.rules.push((matched, Arc::clone(&tir)));
         }
     }
     Ok(class)

@@ -51,6 +51,7 @@ pub fn build() -> Result<Build, Report> {
         "timestamps",
         "frames",
         "spread",
+        "rules",
         "atomics",
         "fast_keys",
         "asyncwatch",

@@ -103,6 +103,14 @@ impl Nic {
             self.port.counters.physical.unsendable += 1;
             return;
         }
+        let Some(root) = self.objects.steering.transmit_root else { return self.send_steered(frame, domain) };
+        for delivery in self.objects.steering.steer(root, &frame) {
+            self.send_steered(delivery.changed.unwrap_or_else(|| frame.clone()), domain);
+        }
+    }
+
+    /// Sends a frame that flow tables let through.
+    fn send_steered(&mut self, frame: Vec<u8>, domain: u32) {
         let destination = frame.first_chunk().copied().unwrap_or_default();
         self.port.counters.ethernet.count_sent(&destination, frame.len());
         // A RoCE frame is decoded even if software built it in an Ethernet send queue.

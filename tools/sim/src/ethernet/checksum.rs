@@ -51,6 +51,50 @@ pub(crate) fn insert_l4(frame: &mut [u8], ip: &Ip, l4: &L4) -> bool {
     true
 }
 
+/// Adapts the checksums of a frame whose header fields were changed, from what it was `before`: one that was wrong
+/// stays so, and UDP's may be absent. RFC 1624.
+pub(crate) fn adapt(before: &[u8], frame: &mut [u8], headers: &Headers) {
+    let Some(ip) = &headers.ip else { return };
+    if let Some(l4) = &headers.l4 {
+        let addresses = if ip.is_v4 { ip.at + 12..ip.at + 20 } else { ip.at + 8..ip.at + 40 };
+        let at = l4.checksum_at();
+        let is_absent = !l4.is_tcp && before.get(at..at + 2) == Some(&[0, 0]);
+        if !is_absent {
+            adapt_one(before, frame, at, &[addresses, l4.at..at, at + 2..l4.at + l4.header_len]);
+            // In UDP, 0 means no checksum.
+            if !l4.is_tcp && frame.get(at..at + 2) == Some(&[0, 0]) {
+                frame[at..at + 2].fill(0xff);
+            }
+        }
+    }
+    if ip.is_v4 {
+        let (header, at) = (ipv4_header(before, ip), ip.at + IPV4_CHECKSUM);
+        adapt_one(before, frame, at, &[header.start..at, at + 2..header.end]);
+    }
+}
+
+/// Adapts the checksum at `at`, which covers `parts`.
+fn adapt_one(before: &[u8], frame: &mut [u8], at: usize, parts: &[std::ops::Range<usize>]) {
+    let add = |bytes: &[u8], sum: u32| {
+        parts.iter().filter_map(|part| bytes.get(part.clone())).fold(sum, |sum, part| sum + u32::from(!self::sum(part)))
+    };
+    let changed = parts.iter().any(|part| before.get(part.clone()) != frame.get(part.clone()));
+    let Some(old) = frame.get(at..at + 2).map(|place| u16::from_be_bytes([place[0], place[1]])) else { return };
+    if !changed {
+        return;
+    }
+    let taken = fold(add(before, 0));
+    let sum = fold(add(frame, u32::from(!old) + u32::from(!taken)));
+    frame[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
+}
+
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
 /// Sum of all bytes after the Ethernet header, not complemented. PRM "CQE Format", `check_sum`.
 pub(crate) fn whole(frame: &[u8]) -> u16 {
     !sum(frame.get(super::HEADER..).unwrap_or_default())

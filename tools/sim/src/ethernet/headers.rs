@@ -13,6 +13,8 @@ pub(crate) struct Headers {
     pub source: [u8; 6],
     /// The outer VLAN tag.
     pub tag: Option<Tag>,
+    /// The VLAN tag inside it.
+    pub second_tag: Option<Tag>,
     /// EtherType after the tags.
     pub ether_type: u16,
     pub ip: Option<Ip>,
@@ -47,6 +49,8 @@ pub(crate) struct Ip {
     pub protocol: u8,
     pub dscp: u8,
     pub ecn: u8,
+    /// Time to live, or hop limit.
+    pub hop_limit: u8,
     pub is_fragment: bool,
 }
 
@@ -77,7 +81,10 @@ impl Headers {
             let LaxLinkExtSlice::Vlan(vlan) = extension else { return headers };
             let bytes = vlan.slice();
             let is_service = headers.ether_type == S_VLAN;
-            headers.tag.get_or_insert(Tag { is_service, tci: u16::from_be_bytes([bytes[0], bytes[1]]) });
+            let tag = Tag { is_service, tci: u16::from_be_bytes([bytes[0], bytes[1]]) };
+            if headers.tag.replace(headers.tag.unwrap_or(tag)).is_some() {
+                headers.second_tag.get_or_insert(tag);
+            }
             headers.ether_type = vlan.ether_type().0;
             at += TAG;
         }
@@ -132,6 +139,7 @@ fn ipv4(packet: &etherparse::LaxIpv4Slice, at: usize) -> Ip {
         protocol: payload.ip_number.0,
         dscp: header.dcp().value(),
         ecn: header.ecn().value(),
+        hop_limit: header.ttl(),
         is_fragment: payload.fragmented,
     }
 }
@@ -150,6 +158,7 @@ fn ipv6(packet: &etherparse::LaxIpv6Slice, at: usize) -> Ip {
         protocol: payload.ip_number.0,
         dscp: header.traffic_class() >> 2,
         ecn: header.traffic_class() & 3,
+        hop_limit: header.hop_limit(),
         is_fragment: payload.fragmented,
     }
 }

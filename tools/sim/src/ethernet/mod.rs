@@ -6,8 +6,9 @@
 pub(crate) mod checksum;
 pub(crate) mod headers;
 pub(crate) mod segment;
+pub(crate) mod tunnel;
 
-pub(crate) use headers::{Headers, Ip, L4};
+pub(crate) use headers::{Headers, Ip, L4, Tag};
 
 /// Length of an Ethernet header without tags.
 pub(crate) const HEADER: usize = 14;
@@ -35,6 +36,14 @@ pub(crate) fn strip_tag(frame: &mut Vec<u8>) -> Option<u16> {
     let tci = u16::from_be_bytes([tag[2], tag[3]]);
     frame.drain(TAG_AT..TAG_AT + TAG);
     Some(tci)
+}
+
+/// Removes the outer VLAN tag, if any.
+pub(crate) fn pop_tag(frame: &mut Vec<u8>) {
+    let kind = frame.get(TAG_AT..TAG_AT + TAG).map(|tag| u16::from_be_bytes([tag[0], tag[1]]));
+    if matches!(kind, Some(C_VLAN | S_VLAN)) {
+        frame.drain(TAG_AT..TAG_AT + TAG);
+    }
 }
 
 #[cfg(test)]

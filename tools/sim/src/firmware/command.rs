@@ -6,8 +6,8 @@ use mlx5_prm::layout::Layout;
 use super::answer::{Answer, Request, Stop};
 use super::syndromes::Syndrome;
 use super::{
-    counter, cq, dct, eq, flow, hca, l2_table, memic, mkey, multicast, pages, pd, qp, qp_state, register, roce, rq,
-    rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
+    counter, cq, dct, eq, flow, flow_action, hca, l2_table, memic, mkey, multicast, pages, pd, qp, qp_state, register,
+    roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
 };
 use crate::function::{Function, HcaState};
 use crate::objects::{DRIVER, SHARED};
@@ -261,6 +261,10 @@ commands! {
     AllocFlowCounter => fixed flow::alloc_counter,
     QueryFlowCounter => lists flow::query_counter,
     DeallocFlowCounter => fixed flow::dealloc_counter,
+    AllocModifyHeaderContext => listed flow_action::alloc_modify_header,
+    DeallocModifyHeaderContext => fixed flow_action::dealloc_modify_header,
+    AllocPacketReformatContext => listed flow_action::alloc_packet_reformat,
+    DeallocPacketReformatContext => fixed flow_action::dealloc_packet_reformat,
     AllocQCounter => fixed counter::alloc,
     QueryQCounter => fixed counter::query,
     DeallocQCounter => fixed counter::dealloc,

@@ -1,11 +1,10 @@
-//! Flow tables, groups, entries and counters. PRM "Flow Tables". Only NIC receive tables are announced.
+//! Flow tables, groups, entries and counters. PRM "Flow Tables". NIC receive and NIC transmit tables are announced.
 
 use mlx5_prm::caps::FlowTablePropLayout;
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::TrafficCounter;
 use mlx5_prm::flow::{
     DestFormatStruct, FlowContext, FlowDestinationType, FlowTableContext, FlowTableMissAction, FlowTableType,
-    FteMatchParam,
 };
 use mlx5_prm::layout::Layout;
 
@@ -13,7 +12,7 @@ use super::answer::Answer;
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Capabilities, Context, Function};
-use crate::steering::{Destination, FlowCounter, FlowEntry, FlowGroup, FlowTable, Miss, key};
+use crate::steering::{Changes, Destination, FlowCounter, FlowEntry, FlowGroup, FlowTable, Miss, Use, VlanTag, key};
 
 /// `modify_field_select` of `MODIFY_FLOW_TABLE`.
 const SELECT_MISS: u16 = 1;
@@ -23,13 +22,17 @@ const RESET_ROOT: u16 = 1;
 /// `op_mod` of `SET_FLOW_TABLE_ENTRY`.
 const SET_NEW: u16 = 0;
 const MODIFY: u16 = 1;
-/// `match_criteria_enable`: the outer headers.
-const OUTER_HEADERS: u8 = 1;
 /// `flow_context.action`.
 mod action {
+    pub(super) const ALLOW: u16 = 0x1;
     pub(super) const DROP: u16 = 0x2;
     pub(super) const FORWARD: u16 = 0x4;
     pub(super) const COUNT: u16 = 0x8;
+    pub(super) const REFORMAT: u16 = 0x10;
+    pub(super) const DECAP: u16 = 0x20;
+    pub(super) const MODIFY_HEADER: u16 = 0x40;
+    pub(super) const POP_VLAN: u16 = 0x80;
+    pub(super) const PUSH_VLAN: u16 = 0x100;
 }
 /// `modify_enable_mask` of `SET_FLOW_TABLE_ENTRY`.
 mod modify {
@@ -38,36 +41,44 @@ mod modify {
     pub(super) const DESTINATIONS: u8 = 1 << 2;
     pub(super) const COUNTERS: u8 = 1 << 3;
 }
-fn properties(caps: &Capabilities) -> &FlowTablePropLayout {
-    caps.flow_table().flow_table_properties_nic_receive()
+
+/// What tables of a type can do.
+pub(super) fn properties(caps: &Capabilities, table_type: FlowTableType) -> &FlowTablePropLayout {
+    match table_type {
+        FlowTableType::NicTx => caps.flow_table().flow_table_properties_nic_transmit(),
+        _ => caps.flow_table().flow_table_properties_nic_receive(),
+    }
 }
 
 /// Checks the table's type, and that it belongs to this function.
-fn own(table_type: FlowTableType, other: bool, vport: u16) -> Result<(), Syndrome> {
-    if table_type != FlowTableType::NicRx {
+pub(super) fn own(table_type: FlowTableType, other: bool, vport: u16) -> Result<(), Syndrome> {
+    if !matches!(table_type, FlowTableType::NicRx | FlowTableType::NicTx) {
         return Err(Syndrome::FlowTableType);
     }
     if other || vport != 0 { Err(Syndrome::OtherVport) } else { Ok(()) }
 }
 
-fn table(f: &mut Function, number: u32) -> Result<&mut FlowTable, Syndrome> {
-    f.nic.objects.steering.tables.get_mut(number).ok_or(Syndrome::NoSuchFlowTable)
+/// The table of that type and number.
+fn table(f: &mut Function, table_type: FlowTableType, number: u32) -> Result<&mut FlowTable, Syndrome> {
+    let table = f.nic.objects.steering.tables.get_mut(number);
+    table.filter(|table| table.table_type == table_type).ok_or(Syndrome::NoSuchFlowTable)
 }
 
-fn miss(f: &Function, context: &FlowTableContext) -> Result<Miss, Syndrome> {
+fn miss(f: &Function, table_type: FlowTableType, context: &FlowTableContext) -> Result<Miss, Syndrome> {
     match context.table_miss_action() {
-        FlowTableMissAction::Def => Ok(Miss::Drop),
+        FlowTableMissAction::Def => Ok(Miss::Default),
         FlowTableMissAction::Fwd => {
-            check_ahead(f, context.level(), context.table_miss_id())?;
+            check_ahead(f, table_type, context.level(), context.table_miss_id())?;
             Ok(Miss::Table(context.table_miss_id()))
         }
         _ => Err(Syndrome::FlowTableMiss),
     }
 }
 
-/// A table may forward only to tables of a higher level.
-fn check_ahead(f: &Function, level: u8, next: u32) -> Result<(), Syndrome> {
-    let next = f.nic.objects.steering.tables.get(next).ok_or(Syndrome::NoSuchFlowTable)?;
+/// A table may forward only to tables of its type and of a higher level.
+fn check_ahead(f: &Function, table_type: FlowTableType, level: u8, next: u32) -> Result<(), Syndrome> {
+    let next = f.nic.objects.steering.tables.get(next).filter(|next| next.table_type == table_type);
+    let next = next.ok_or(Syndrome::NoSuchFlowTable)?;
     if next.level > level { Ok(()) } else { Err(Syndrome::FlowTableLevel) }
 }
 
@@ -75,9 +86,9 @@ fn check_ahead(f: &Function, level: u8, next: u32) -> Result<(), Syndrome> {
 pub(super) fn create_table(f: &mut Function, command: &CreateFlowTableIn) -> Answer<CreateFlowTableOut> {
     own(command.table_type(), command.other_vport() || command.other_eswitch(), command.vport_number())?;
     let context = *command.flow_table_context();
-    let caps = properties(&f.nic.firmware.caps);
-    let unannounced = context.reformat_en()
-        || context.decap_en()
+    let caps = properties(&f.nic.firmware.caps, command.table_type());
+    let unannounced = context.reformat_en() && !caps.reformat()
+        || context.decap_en() && !caps.decap()
         || context.sw_owner()
         || context.termination_table()
         || context.rtc_valid()
@@ -91,10 +102,10 @@ pub(super) fn create_table(f: &mut Function, command: &CreateFlowTableIn) -> Ans
     if context.log_size() > caps.log_max_ft_size() {
         return Err(Syndrome::FlowTableSize.into());
     }
-    let miss = miss(f, &context)?;
+    let miss = miss(f, command.table_type(), &context)?;
     f.nic.objects.steering.tables.next_number().ok_or(Syndrome::TooManyFlowTables)?;
     pages::reserve(f, Context::FlowTable)?;
-    let table = FlowTable::new(context, miss);
+    let table = FlowTable::new(command.table_type(), context, miss);
     let number = f.nic.objects.steering.tables.insert(table).map_err(|_| Syndrome::TooManyFlowTables)?;
     let mut output = CreateFlowTableOut::ZERO;
     output.w().table_id(number);
@@ -107,12 +118,12 @@ pub(super) fn modify_table(f: &mut Function, command: &ModifyFlowTableIn) -> Ans
     if command.modify_field_select() & !SELECT_MISS != 0 {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    let mut context = table(f, command.table_id())?.context;
+    let mut context = table(f, command.table_type(), command.table_id())?.context;
     if command.modify_field_select() & SELECT_MISS != 0 {
         let wanted = command.flow_table_context();
         context.w().table_miss_action(wanted.table_miss_action()).table_miss_id(wanted.table_miss_id());
-        let miss = miss(f, &context)?;
-        let table = table(f, command.table_id())?;
+        let miss = miss(f, command.table_type(), &context)?;
+        let table = table(f, command.table_type(), command.table_id())?;
         (table.miss, table.context) = (miss, context);
     }
     Ok(ModifyFlowTableOut::ZERO)
@@ -121,7 +132,7 @@ pub(super) fn modify_table(f: &mut Function, command: &ModifyFlowTableIn) -> Ans
 /// `QUERY_FLOW_TABLE`.
 pub(super) fn query_table(f: &mut Function, command: &QueryFlowTableIn) -> Answer<QueryFlowTableOut> {
     own(command.table_type(), false, 0)?;
-    let context = table(f, command.table_id())?.context;
+    let context = table(f, command.table_type(), command.table_id())?.context;
     let mut output = QueryFlowTableOut::ZERO;
     output.w().flow_table_context(&context);
     Ok(output)
@@ -131,15 +142,16 @@ pub(super) fn query_table(f: &mut Function, command: &QueryFlowTableIn) -> Answe
 pub(super) fn destroy_table(f: &mut Function, command: &DestroyFlowTableIn) -> Answer<DestroyFlowTableOut> {
     own(command.table_type(), command.other_vport() || command.other_eswitch(), command.vport_number())?;
     let number = command.table_id();
-    if !table(f, number)?.groups.is_empty() {
+    if !table(f, command.table_type(), number)?.groups.is_empty() {
         return Err(Syndrome::FlowTableInUse.into());
     }
     let steering = &mut f.nic.objects.steering;
-    if steering.forwards_to(number) {
+    if steering.is_used(Use::Table(number)) {
         return Err(Syndrome::FlowTableInUse.into());
     }
     steering.tables.remove(number);
-    steering.root = steering.root.filter(|root| *root != number);
+    let root = steering.root_mut(command.table_type());
+    *root = root.filter(|root| *root != number);
     pages::release(f, Context::FlowTable);
     Ok(DestroyFlowTableOut::ZERO)
 }
@@ -154,21 +166,22 @@ pub(super) fn set_root(f: &mut Function, command: &SetFlowTableRootIn) -> Answer
     if command.underlay_qpn() != 0 {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    f.nic.objects.steering.root = match command.op_mod() {
+    let root = match command.op_mod() {
         SET_ROOT => {
-            table(f, command.table_id())?;
+            table(f, command.table_type(), command.table_id())?;
             Some(command.table_id())
         }
         RESET_ROOT => None,
         _ => return Err(Syndrome::UnknownOpMod.into()),
     };
+    *f.nic.objects.steering.root_mut(command.table_type()) = root;
     Ok(SetFlowTableRootOut::ZERO)
 }
 
 /// `CREATE_FLOW_GROUP`.
 pub(super) fn create_group(f: &mut Function, command: &CreateFlowGroupIn) -> Answer<CreateFlowGroupOut> {
     own(command.table_type(), command.other_vport() || command.other_eswitch(), command.vport_number())?;
-    let size = 1u64 << table(f, command.table_id())?.log_size;
+    let size = 1u64 << table(f, command.table_type(), command.table_id())?.log_size;
     let (first, last) = (command.start_flow_index(), command.end_flow_index());
     if first > last || u64::from(last) >= size {
         return Err(Syndrome::FlowGroupRange.into());
@@ -176,11 +189,13 @@ pub(super) fn create_group(f: &mut Function, command: &CreateFlowGroupIn) -> Ans
     if command.group_type() != mlx5_prm::flow::FlowGroupType::TcamSubtable || command.match_definer_id() != 0 {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    check_criteria(command.match_criteria_enable(), command.match_criteria())?;
+    if !key::is_supported(command.match_criteria(), command.match_criteria_enable()) {
+        return Err(Syndrome::FlowCriteria.into());
+    }
     pages::reserve(f, Context::FlowGroup)?;
     let number = f.nic.objects.steering.group_number();
     let group = FlowGroup::new(first, last, command.match_criteria_enable(), *command.match_criteria());
-    if !table(f, command.table_id())?.add_group(number, group) {
+    if !table(f, command.table_type(), command.table_id())?.add_group(number, group) {
         pages::release(f, Context::FlowGroup);
         return Err(Syndrome::FlowGroupRange.into());
     }
@@ -189,22 +204,13 @@ pub(super) fn create_group(f: &mut Function, command: &CreateFlowGroupIn) -> Ans
     Ok(output)
 }
 
-/// Groups may match only on announced fields. PRM "Flow Group".
-fn check_criteria(enabled: u8, criteria: &FteMatchParam) -> Result<(), Syndrome> {
-    if enabled & !OUTER_HEADERS != 0 {
-        return Err(Syndrome::FlowCriteria);
-    }
-    let mask = key::bytes(criteria.outer_headers());
-    if enabled != 0 && key::masked(&mask, &key::supported()) != mask {
-        return Err(Syndrome::FlowCriteria);
-    }
-    Ok(())
-}
-
 /// `QUERY_FLOW_GROUP`.
 pub(super) fn query_group(f: &mut Function, command: &QueryFlowGroupIn) -> Answer<QueryFlowGroupOut> {
     own(command.table_type(), false, 0)?;
-    let group = table(f, command.table_id())?.groups.get(&command.group_id()).ok_or(Syndrome::NoSuchFlowGroup)?;
+    let group = table(f, command.table_type(), command.table_id())?
+        .groups
+        .get(&command.group_id())
+        .ok_or(Syndrome::NoSuchFlowGroup)?;
     let mut output = QueryFlowGroupOut::ZERO;
     output
         .w()
@@ -218,7 +224,7 @@ pub(super) fn query_group(f: &mut Function, command: &QueryFlowGroupIn) -> Answe
 /// `DESTROY_FLOW_GROUP`.
 pub(super) fn destroy_group(f: &mut Function, command: &DestroyFlowGroupIn) -> Answer<DestroyFlowGroupOut> {
     own(command.table_type(), command.other_vport() || command.other_eswitch(), command.vport_number())?;
-    let table = table(f, command.table_id())?;
+    let table = table(f, command.table_type(), command.table_id())?;
     if table.is_used(command.group_id()) {
         return Err(Syndrome::FlowGroupInUse.into());
     }
@@ -236,13 +242,15 @@ pub(super) fn set_entry(f: &mut Function, command: &SetFteIn, list: &[u8]) -> An
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
     let index = command.flow_index();
-    let old = table(f, command.table_id())?.entry(index).cloned();
+    let old = table(f, command.table_type(), command.table_id())?.entry(index).cloned();
     let entry = match (command.op_mod(), old) {
         (SET_NEW, Some(_)) => return Err(Syndrome::FlowEntryTaken.into()),
         (SET_NEW, None) => {
-            let entry = entry(f, command.table_id(), command.flow_context(), list)?;
-            check_group(f, command.table_id(), index, entry.group)?;
-            if f.nic.objects.steering.entry_count() >= 1 << properties(&f.nic.firmware.caps).log_max_flow() {
+            let entry = entry(f, command, command.flow_context(), list)?;
+            let group = table(f, command.table_type(), command.table_id())?.groups.get(&entry.group);
+            check_group(group, index)?;
+            let caps = properties(&f.nic.firmware.caps, command.table_type());
+            if f.nic.objects.steering.entry_count() >= 1 << caps.log_max_flow() {
                 return Err(Syndrome::TooManyFlowEntries.into());
             }
             pages::reserve(f, Context::FlowEntry)?;
@@ -252,38 +260,38 @@ pub(super) fn set_entry(f: &mut Function, command: &SetFteIn, list: &[u8]) -> An
         (MODIFY, None) => return Err(Syndrome::NoSuchFlowEntry.into()),
         _ => return Err(Syndrome::UnknownOpMod.into()),
     };
-    table(f, command.table_id())?.set_entry(index, entry);
+    f.nic.objects.steering.set_entry(command.table_id(), index, entry);
     Ok(SetFteOut::ZERO)
 }
 
 /// The entry's index must be in the range of its group.
-fn check_group(f: &mut Function, number: u32, index: u32, group: u32) -> Result<(), Syndrome> {
-    let group = table(f, number)?.groups.get(&group).ok_or(Syndrome::NoSuchFlowGroup)?;
+fn check_group(group: Option<&FlowGroup>, index: u32) -> Result<(), Syndrome> {
+    let group = group.ok_or(Syndrome::NoSuchFlowGroup)?;
     if (group.first..=group.last).contains(&index) { Ok(()) } else { Err(Syndrome::FlowEntryRange) }
 }
 
 /// Makes an entry from a flow context and the list after it. PRM "Flow Table Entry".
-fn entry(f: &mut Function, number: u32, context: &FlowContext, list: &[u8]) -> Result<FlowEntry, Syndrome> {
-    let level = table(f, number)?.level;
+fn entry(f: &mut Function, command: &SetFteIn, context: &FlowContext, list: &[u8]) -> Result<FlowEntry, Syndrome> {
+    let (table_type, number) = (command.table_type(), command.table_id());
+    let FlowTable { level, context: about_table, .. } = *table(f, table_type, number)?;
     let does = context.action();
-    if does & !(action::DROP | action::FORWARD | action::COUNT) != 0
-        || (does & action::DROP != 0) == (does & action::FORWARD != 0)
-        || context.extended_destination()
-    {
-        return Err(Syndrome::FlowAction);
-    }
+    let caps = *properties(&f.nic.firmware.caps, table_type);
+    check_action(context, table_type, &about_table, &caps)?;
     let counts = [context.destination_list_size(), context.flow_counter_list_size()].map(|count| count as usize);
     let (items, _) = list.as_chunks::<{ DestFormatStruct::SIZE }>();
     let items = items.get(..counts[0] + counts[1]).ok_or(Syndrome::InputListLength)?;
     let (destinations, counters) = items.split_at(counts[0]);
-    let caps = properties(&f.nic.firmware.caps);
     if counts[0] > 1 << caps.log_max_destination() || counts[1] > 1 << caps.log_max_flow_counter() {
         return Err(Syndrome::FlowDestinations);
     }
     if (does & action::FORWARD != 0) == destinations.is_empty() || (does & action::COUNT != 0) == counters.is_empty() {
         return Err(Syndrome::FlowDestinations);
     }
-    let destinations = destinations.iter().map(|item| destination(f, level, item)).collect::<Result<_, _>>()?;
+    let mut destinations: Vec<_> =
+        destinations.iter().map(|item| destination(f, table_type, level, item)).collect::<Result<_, _>>()?;
+    if does & action::ALLOW != 0 {
+        destinations.push(Destination::Wire);
+    }
     let counters: Vec<u32> =
         counters.iter().map(|item| u32::from_be_bytes([item[0], item[1], item[2], item[3]])).collect();
     if counters.iter().any(|counter| f.nic.objects.steering.counters.get(*counter).is_none()) {
@@ -291,16 +299,66 @@ fn entry(f: &mut Function, number: u32, context: &FlowContext, list: &[u8]) -> R
     }
     Ok(FlowEntry {
         group: context.group_id(),
-        value: key::bytes(context.match_value().outer_headers()),
+        value: key::bytes(context.match_value()),
         destinations,
         counters,
         tag: context.flow_tag(),
+        changes: changes(f, table_type, context)?,
         context: *context,
         list: items.concat(),
     })
 }
 
-fn destination(f: &Function, level: u8, item: &[u8]) -> Result<Destination, Syndrome> {
+/// An entry does one of drop, forward and allow, and what its table can do beside.
+fn check_action(
+    context: &FlowContext,
+    table_type: FlowTableType,
+    table: &FlowTableContext,
+    caps: &FlowTablePropLayout,
+) -> Result<(), Syndrome> {
+    let announced = [
+        (action::ALLOW, table_type == FlowTableType::NicTx),
+        (action::DROP | action::FORWARD, true),
+        (action::COUNT, caps.flow_counter()),
+        (action::REFORMAT, caps.reformat() && table.reformat_en()),
+        (action::DECAP, caps.decap() && table.decap_en()),
+        (action::MODIFY_HEADER, caps.max_modify_header_actions() > 0),
+        (action::POP_VLAN, caps.pop_vlan()),
+        (action::PUSH_VLAN, caps.push_vlan()),
+    ];
+    let allowed = announced.iter().filter(|(_, is_there)| *is_there).fold(0, |all, (bit, _)| all | bit);
+    let fate = context.action() & (action::ALLOW | action::DROP | action::FORWARD);
+    if context.action() & !allowed != 0 || fate.count_ones() != 1 || context.extended_destination() {
+        return Err(Syndrome::FlowAction);
+    }
+    Ok(())
+}
+
+/// How an entry changes frames.
+fn changes(f: &Function, table_type: FlowTableType, context: &FlowContext) -> Result<Changes, Syndrome> {
+    let steering = &f.nic.objects.steering;
+    let does = |bit: u16| context.action() & bit != 0;
+    let modify_header = does(action::MODIFY_HEADER).then_some(context.modify_header_id());
+    if let Some(number) = modify_header {
+        let header = steering.modify_headers.get(number).filter(|header| header.table_type == table_type);
+        header.ok_or(Syndrome::NoSuchModifyHeader)?;
+    }
+    let reformat = does(action::REFORMAT).then_some(context.packet_reformat_id());
+    if let Some(number) = reformat {
+        steering.reformats.get(number).ok_or(Syndrome::NoSuchPacketReformat)?;
+    }
+    let vlan = context.push_vlan();
+    let tag: VlanTag = (vlan.ethtype(), u16::from(vlan.prio()) << 13 | u16::from(vlan.cfi()) << 12 | vlan.vid());
+    Ok(Changes {
+        decapsulates: does(action::DECAP),
+        pops_vlan: does(action::POP_VLAN),
+        modify_header,
+        push_vlan: does(action::PUSH_VLAN).then_some(tag),
+        reformat,
+    })
+}
+
+fn destination(f: &Function, table_type: FlowTableType, level: u8, item: &[u8]) -> Result<Destination, Syndrome> {
     let item = DestFormatStruct::read(item).ok_or(Syndrome::InputListLength)?;
     if item.destination_eswitch_owner_vhca_id_valid() || item.packet_reformat() {
         return Err(Syndrome::CapabilityNotAnnounced);
@@ -308,10 +366,10 @@ fn destination(f: &Function, level: u8, item: &[u8]) -> Result<Destination, Synd
     let number = item.destination_id();
     match item.destination_type() {
         FlowDestinationType::FlowTable => {
-            check_ahead(f, level, number)?;
+            check_ahead(f, table_type, level, number)?;
             Ok(Destination::Table(number))
         }
-        FlowDestinationType::Tir => {
+        FlowDestinationType::Tir if table_type == FlowTableType::NicRx => {
             f.nic.objects.tirs.get(number).ok_or(Syndrome::NoSuchTir)?;
             Ok(Destination::Tir(number))
         }
@@ -331,7 +389,12 @@ fn modified(f: &mut Function, command: &SetFteIn, list: &[u8], old: FlowEntry) -
     let new_split = (wanted.destination_list_size() as usize * DestFormatStruct::SIZE).min(list.len());
     let (mut destinations, mut counters) = old.list.split_at(old_split);
     if select & modify::ACTION != 0 {
-        context.w().action(wanted.action());
+        context
+            .w()
+            .action(wanted.action())
+            .packet_reformat_id(wanted.packet_reformat_id())
+            .modify_header_id(wanted.modify_header_id())
+            .push_vlan(wanted.push_vlan());
     }
     if select & modify::TAG != 0 {
         context.w().flow_tag(wanted.flow_tag());
@@ -344,7 +407,7 @@ fn modified(f: &mut Function, command: &SetFteIn, list: &[u8], old: FlowEntry) -
         context.w().flow_counter_list_size(wanted.flow_counter_list_size());
         counters = &list[new_split..];
     }
-    entry(f, command.table_id(), &context, &[destinations, counters].concat())
+    entry(f, command, &context, &[destinations, counters].concat())
 }
 
 /// `QUERY_FLOW_TABLE_ENTRY`: the context, and as much of its list as fits.
@@ -355,7 +418,9 @@ pub(super) fn query_entry(
     room: usize,
 ) -> Answer<(QueryFteOut, Vec<u8>)> {
     own(command.table_type(), false, 0)?;
-    let entry = table(f, command.table_id())?.entry(command.flow_index()).ok_or(Syndrome::NoSuchFlowEntry)?;
+    let entry = table(f, command.table_type(), command.table_id())?
+        .entry(command.flow_index())
+        .ok_or(Syndrome::NoSuchFlowEntry)?;
     let mut output = QueryFteOut::ZERO;
     output.w().flow_context(&entry.context);
     Ok((output, entry.list[..entry.list.len().min(room)].to_vec()))
@@ -364,22 +429,40 @@ pub(super) fn query_entry(
 /// `DELETE_FLOW_TABLE_ENTRY`.
 pub(super) fn delete_entry(f: &mut Function, command: &DeleteFteIn) -> Answer<DeleteFteOut> {
     own(command.table_type(), command.other_vport() || command.other_eswitch(), command.vport_number())?;
-    if !table(f, command.table_id())?.remove_entry(command.flow_index()) {
+    table(f, command.table_type(), command.table_id())?;
+    if !f.nic.objects.steering.remove_entry(command.table_id(), command.flow_index()) {
         return Err(Syndrome::NoSuchFlowEntry.into());
     }
     pages::release(f, Context::FlowEntry);
     Ok(DeleteFteOut::ZERO)
 }
 
-/// `ALLOC_FLOW_COUNTER`.
+/// Counters of a bulk with `flow_counter_bulk` 1; the field's value is a multiple of it.
+const BULK_UNIT: u32 = 128;
+/// Linux reads several counters at once only from a multiple of this number.
+const BULK_ALIGNMENT: u32 = 4;
+
+/// `ALLOC_FLOW_COUNTER`: one, or several with numbers one after the other.
 pub(super) fn alloc_counter(f: &mut Function, command: &AllocFlowCounterIn) -> Answer<AllocFlowCounterOut> {
-    if command.flow_counter_bulk() != 0 || command.flow_counter_bulk_log_size() != 0 {
+    let general = f.nic.firmware.caps.general();
+    let (units, log_size) = (command.flow_counter_bulk(), command.flow_counter_bulk_log_size());
+    if units & !general.flow_counter_bulk_alloc() != 0 || log_size > general.log_max_flow_counter_bulk() {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    f.nic.objects.steering.counters.next_number().ok_or(Syndrome::TooManyFlowCounters)?;
+    let count = if units != 0 { BULK_UNIT * u32::from(units) } else { 1 << log_size };
+    let counters = &mut f.nic.objects.steering.counters;
+    counters.next_number().ok_or(Syndrome::TooManyFlowCounters)?;
     pages::reserve(f, Context::FlowEntry)?;
-    let counter = f.nic.objects.steering.counters.insert(FlowCounter::default());
-    let number = counter.map_err(|_| Syndrome::TooManyFlowCounters)?;
+    let counters = &mut f.nic.objects.steering.counters;
+    let number = match count {
+        1 => counters.insert(FlowCounter::default()).ok(),
+        _ => counters.insert_run(count, BULK_ALIGNMENT, FlowCounter::default),
+    };
+    let Some(number) = number else {
+        pages::release(f, Context::FlowEntry);
+        return Err(Syndrome::TooManyFlowCounters.into());
+    };
+    f.nic.objects.steering.bulks.insert(number, count);
     let mut output = AllocFlowCounterOut::ZERO;
     output.w().flow_counter_id(number);
     Ok(output)
@@ -414,14 +497,18 @@ pub(super) fn query_counter(
     Ok((QueryFlowCounterOut::ZERO, list))
 }
 
-/// `DEALLOC_FLOW_COUNTER`.
+/// `DEALLOC_FLOW_COUNTER`: with all counters of its bulk.
 pub(super) fn dealloc_counter(f: &mut Function, command: &DeallocFlowCounterIn) -> Answer<DeallocFlowCounterOut> {
     let number = command.flow_counter_id();
-    f.nic.objects.steering.counters.get(number).ok_or(Syndrome::NoSuchFlowCounter)?;
-    if f.nic.objects.steering.uses_counter(number) {
+    let steering = &mut f.nic.objects.steering;
+    let count = *steering.bulks.get(&number).ok_or(Syndrome::NoSuchFlowCounter)?;
+    if (number..number + count).any(|number| steering.is_used(Use::Counter(number))) {
         return Err(Syndrome::FlowCounterInUse.into());
     }
-    f.nic.objects.steering.counters.remove(number);
+    steering.bulks.remove(&number);
+    for number in number..number + count {
+        steering.counters.remove(number);
+    }
     pages::release(f, Context::FlowEntry);
     Ok(DeallocFlowCounterOut::ZERO)
 }

@@ -22,6 +22,7 @@ mod dct;
 mod ece;
 mod eq;
 mod flow;
+mod flow_action;
 mod hca;
 mod l2_table;
 mod link;

@@ -100,6 +100,8 @@ syndromes! {
     0x0450 NoSuchFlowGroup BadResource "no such flow group in the table",
     0x0451 NoSuchFlowEntry BadResource "no entry at flow_index",
     0x0452 NoSuchFlowCounter BadResource "no such flow counter",
+    0x0453 NoSuchModifyHeader BadResource "no such modify header context for tables of this type",
+    0x0454 NoSuchPacketReformat BadResource "no such packet reformat context",
 
     // Objects in use.
     0x0501 PdInUse ResourceBusy "memory keys or queue pairs use the protection domain",
@@ -120,6 +122,8 @@ syndromes! {
     0x054c FlowTableInUse ResourceBusy "the flow table has groups, or another one leads to it",
     0x054d FlowGroupInUse ResourceBusy "the flow group has entries",
     0x054e FlowCounterInUse ResourceBusy "flow entries count on the flow counter",
+    0x0552 ModifyHeaderInUse ResourceBusy "flow entries use the modify header context",
+    0x0553 PacketReformatInUse ResourceBusy "flow entries use the packet reformat context",
 
     // No more of a kind.
     0x0601 TooManyPds ExceedsLimit "more protection domains than log_max_pd allows",
@@ -143,6 +147,8 @@ syndromes! {
     0x064f TooManyFlowTables ExceedsLimit "more flow tables than log_max_ft_num allows",
     0x0650 TooManyFlowCounters ExceedsLimit "more flow counters than max_flow_counter allows",
     0x0651 TooManyFlowEntries ExceedsLimit "more flow entries than log_max_flow allows",
+    0x0652 TooManyModifyHeaders ExceedsLimit "more modify header contexts than log_max_modify_header_context allows",
+    0x0653 TooManyPacketReformats ExceedsLimit "more packet reformat contexts than log_max_packet_reformat_context allows",
 
     // Memory of an object.
     0x0701 PageSize BadParameter "log_page_size is too small or too large",
@@ -267,7 +273,7 @@ syndromes! {
     0x1109 TirHash BadParameter "rx_hash_fn or selected_fields: not supported",
 
     // Flow tables.
-    0x1201 FlowTableType BadParameter "table_type: only NIC_RX is supported",
+    0x1201 FlowTableType BadParameter "table_type: only NIC_RX and NIC_TX are supported",
     0x1202 FlowTableLevel BadParameter "level is above max_ft_level, or the table forwards to one that is not of a higher level",
     0x1203 FlowTableSize ExceedsLimit "log_size is above log_max_ft_size",
     0x1204 FlowTableMiss BadParameter "table_miss_action is neither default nor forward",
@@ -275,8 +281,12 @@ syndromes! {
     0x1206 FlowCriteria BadParameter "match_criteria has a field that ft_field_support does not announce",
     0x1207 FlowEntryTaken BadParameter "flow_index already has an entry",
     0x1208 FlowEntryRange BadIndex "flow_index is not in the group's range",
-    0x1209 FlowAction BadParameter "action must be drop or forward, optionally with count",
+    0x1209 FlowAction BadParameter "action must be one of drop, forward and, in NIC_TX, allow, with actions that the tables of this type announce",
     0x120a FlowDestinations BadParameter "the destinations or counters do not fit the action, exceed the announced number, or have an unknown type",
+    0x120b ModifyHeaderCount BadParameter "num_of_actions is 0, or above max_modify_header_actions",
+    0x120c ModifyHeaderAction BadParameter "an action is none of set, add and copy, or its field or bits are unknown",
+    0x120d ReformatType BadParameter "reformat_type: only L2_TO_VXLAN and L2_TO_L2_TUNNEL are supported",
+    0x120e ReformatSize BadParameter "reformat_data_size is 0, or above max_encap_header_size",
 
     // Registers.
     0x0f01 UnknownRegister BadParameter "ACCESS_REGISTER: no such register",

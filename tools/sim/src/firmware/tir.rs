@@ -10,6 +10,7 @@ use super::syndromes::Syndrome;
 use super::tis::use_domain;
 use crate::function::{Context, Function};
 use crate::objects::{Dispatch, Tir};
+use crate::steering::Use;
 use crate::steering::hash::{FIELDS, Hashing};
 
 /// `self_lb_block`. Despite the name, a set bit lets own frames through: drivers that use loopback set it, and Linux
@@ -123,7 +124,7 @@ pub(super) fn query(f: &mut Function, command: &QueryTirIn) -> Answer<QueryTirOu
 pub(super) fn destroy(f: &mut Function, command: &DestroyTirIn) -> Answer<DestroyTirOut> {
     let tir = f.nic.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?;
     let domain = tir.transport_domain;
-    if f.nic.objects.steering.forwards_to_tir(command.tirn()) {
+    if f.nic.objects.steering.is_used(Use::Tir(command.tirn())) {
         return Err(Syndrome::TirInUse.into());
     }
     f.nic.objects.tirs.remove(command.tirn());

@@ -112,7 +112,9 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .log_max_stride_sz_sq(6)
         .log_min_stride_sz_rq(4)
         .log_max_stride_sz_rq(9)
-        .max_flow_counter_15_0(0x8000);
+        .max_flow_counter_15_0(0xffff)
+        .flow_counter_bulk_alloc(0xf)
+        .log_max_flow_counter_bulk(10);
     caps
 }
 
@@ -197,31 +199,41 @@ pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
     caps
 }
 
-/// NIC receive tables.
+/// NIC receive and NIC transmit tables.
 pub(super) fn flow_table() -> FlowTableNicCap {
-    let mut fields = FlowTableFieldsSupported::ZERO;
-    fields
-        .w()
-        .outer_dmac(true)
-        .outer_smac(true)
-        .outer_ether_type(true)
-        .outer_ip_version(true)
-        .outer_first_prio(true)
-        .outer_first_cfi(true)
-        .outer_first_vid(true)
-        .outer_sip(true)
-        .outer_dip(true)
-        .outer_frag(true)
-        .outer_ip_protocol(true)
-        .outer_ip_ecn(true)
-        .outer_ip_dscp(true)
-        .outer_udp_sport(true)
-        .outer_udp_dport(true)
-        .outer_tcp_sport(true)
-        .outer_tcp_dport(true)
-        .outer_tcp_flags(true);
-    let mut receive = FlowTablePropLayout::ZERO;
-    receive
+    /// Actions of a modify header context, and bytes of a header to put around frames, as ConnectX-5 has them.
+    const MODIFY_ACTIONS: u8 = 32;
+    const ENCAP_BYTES: u16 = 128;
+    let tables = table_properties();
+    let (mut receive, mut transmit) = (tables, tables);
+    for properties in [&mut receive, &mut transmit] {
+        properties
+            .w()
+            .max_modify_header_actions(MODIFY_ACTIONS)
+            .log_max_modify_header_context(16)
+            .reformat(true)
+            .decap(true)
+            .reformat_and_modify_action(true)
+            .reformat_and_vlan_action(true)
+            .reformat_and_fwd_to_table(true)
+            .pop_vlan(true)
+            .push_vlan(true);
+    }
+    let mut caps = FlowTableNicCap::ZERO;
+    caps.w()
+        .encap_general_header(true)
+        .log_max_packet_reformat_context(16)
+        .max_encap_header_size(ENCAP_BYTES)
+        .flow_table_properties_nic_receive(&receive)
+        .flow_table_properties_nic_transmit(&transmit);
+    caps
+}
+
+/// Tables without actions that change frames.
+fn table_properties() -> FlowTablePropLayout {
+    let fields = match_fields();
+    let mut properties = FlowTablePropLayout::ZERO;
+    properties
         .w()
         .ft_support(true)
         .flow_counter(true)
@@ -238,7 +250,64 @@ pub(super) fn flow_table() -> FlowTableNicCap {
         .log_max_flow(20)
         .ft_field_support(&fields)
         .ft_field_bitmask_support(&fields);
-    let mut caps = FlowTableNicCap::ZERO;
-    caps.w().flow_table_properties_nic_receive(&receive);
-    caps
+    properties
+}
+
+/// The fields of `steering::key`.
+fn match_fields() -> FlowTableFieldsSupported {
+    let mut fields = FlowTableFieldsSupported::ZERO;
+    fields
+        .w()
+        .outer_dmac(true)
+        .outer_smac(true)
+        .outer_ether_type(true)
+        .outer_ip_version(true)
+        .outer_first_prio(true)
+        .outer_first_cfi(true)
+        .outer_first_vid(true)
+        .outer_ipv4_ttl(true)
+        .outer_second_prio(true)
+        .outer_second_cfi(true)
+        .outer_second_vid(true)
+        .outer_sip(true)
+        .outer_dip(true)
+        .outer_frag(true)
+        .outer_ip_protocol(true)
+        .outer_ip_ecn(true)
+        .outer_ip_dscp(true)
+        .outer_udp_sport(true)
+        .outer_udp_dport(true)
+        .outer_tcp_sport(true)
+        .outer_tcp_dport(true)
+        .outer_tcp_flags(true)
+        .outer_vxlan_vni(true);
+    fields
+        .w()
+        .inner_dmac(true)
+        .inner_smac(true)
+        .inner_ether_type(true)
+        .inner_ip_version(true)
+        .inner_first_prio(true)
+        .inner_first_cfi(true)
+        .inner_first_vid(true)
+        .inner_sip(true)
+        .inner_dip(true)
+        .inner_frag(true)
+        .inner_ip_protocol(true)
+        .inner_ip_ecn(true)
+        .inner_ip_dscp(true)
+        .inner_udp_sport(true)
+        .inner_udp_dport(true)
+        .inner_tcp_sport(true)
+        .inner_tcp_dport(true)
+        .inner_tcp_flags(true)
+        .metadata_reg_c_0(true)
+        .metadata_reg_c_1(true)
+        .metadata_reg_c_2(true)
+        .metadata_reg_c_3(true)
+        .metadata_reg_c_4(true)
+        .metadata_reg_c_5(true)
+        .metadata_reg_c_6(true)
+        .metadata_reg_c_7(true);
+    fields
 }

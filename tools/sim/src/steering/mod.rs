@@ -1,21 +1,33 @@
-//! Flow steering: flow tables, from the root table to the receive queues of a frame. PRM "Flow Tables".
+//! Flow steering: flow tables, from the root table to the receive queues of a frame, or to the wire. PRM "Flow Tables".
 //!
 //! A [table](FlowTable) has groups, each with one mask, and in their ranges entries, each with one value. The matching
-//! entry with the lowest index decides: drop, or forward to tables and [TIRs](crate::objects::Tir). If none matches,
-//! the table's miss action applies. Tables forward only to tables of a higher level, so every lookup ends.
+//! entry with the lowest index decides: drop, or change the frame and forward it to tables, to
+//! [TIRs](crate::objects::Tir) or to the wire. If none matches, the table's miss action applies. Tables forward only to
+//! tables of a higher level, so every lookup ends.
 //!
-//! Entries match on the PRM's `fte_match_set_lyr_2_4`: a frame's key has the same layout, and is compared under the
-//! group's mask.
+//! Entries match on the PRM's `fte_match_param`: a frame's key has the same layout, and is compared under the group's
+//! mask. A group finds its entry by a hash of what its mask selects.
 
 pub(crate) mod hash;
 pub(crate) mod key;
+pub(crate) mod modify;
+pub(crate) mod reformat;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use table::{Destination, FlowEntry, FlowGroup, FlowTable, Miss};
+use std::borrow::Cow;
+use std::collections::HashMap;
 
-use crate::ethernet::Headers;
+use mlx5_prm::flow::FlowTableType;
+
+pub use modify::ModifyHeader;
+pub(crate) use modify::Registers;
+pub use reformat::Reformat;
+pub(crate) use table::Use;
+pub use table::{Changes, Destination, FlowEntry, FlowGroup, FlowTable, Miss, VlanTag};
+
+use crate::ethernet::{self, Headers};
 use crate::profile::Profile;
 use crate::table::Table;
 
@@ -28,35 +40,91 @@ pub struct FlowCounter {
     pub bytes: u64,
 }
 
-/// The `NIC_RX` flow tables of one function, and its flow counters.
+/// The flow tables of one function, its flow counters, and what its entries do with frames.
 #[derive(Debug)]
 pub struct Steering {
     /// By `table_id`.
     pub tables: Table<FlowTable>,
-    /// The root table, where every frame starts.
-    pub root: Option<u32>,
+    /// The root table of received frames, where each of them starts.
+    pub receive_root: Option<u32>,
+    /// The root table of frames that are sent.
+    pub transmit_root: Option<u32>,
     /// By `flow_counter_id`.
     pub counters: Table<FlowCounter>,
+    /// Number of counters that were made at once, by the number of the first.
+    pub(crate) bulks: HashMap<u32, u32>,
+    /// By `modify_header_id`.
+    pub modify_headers: Table<ModifyHeader>,
+    /// By `packet_reformat_id`.
+    pub reformats: Table<Reformat>,
+    /// How many entries use each.
+    uses: HashMap<Use, usize>,
+    /// Entries of all tables.
+    entries: usize,
     /// Number of the next group: unique within a function.
     next_group: u32,
 }
 
-/// A destination of a frame: the TIR, and the tag of the entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivery {
-    /// `tirn`.
-    pub tirn: u32,
+/// A frame at its destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    /// `tirn`; `None` for the wire.
+    pub tirn: Option<u32>,
     /// `flow_tag`.
     pub tag: u32,
+    /// The frame, if entries changed it.
+    pub changed: Option<Vec<u8>>,
+}
+
+/// A frame on its way through the tables.
+#[derive(Debug, Clone)]
+struct Traveller<'a> {
+    frame: Cow<'a, [u8]>,
+    key: key::Key,
+    registers: Registers,
+}
+
+impl<'a> Traveller<'a> {
+    fn new(frame: Cow<'a, [u8]>, registers: Registers) -> Self {
+        let key = key::of(&frame, &Headers::of(&frame), &registers);
+        Traveller { frame, key, registers }
+    }
+
+    fn delivery(self, tirn: Option<u32>, tag: u32) -> Delivery {
+        let changed = match self.frame {
+            Cow::Owned(frame) => Some(frame),
+            Cow::Borrowed(_) => None,
+        };
+        Delivery { tirn, tag, changed }
+    }
 }
 
 impl Steering {
     /// No tables.
     pub fn new(profile: &Profile) -> Self {
-        let most = 1 << profile.flow_table.flow_table_properties_nic_receive().log_max_ft_num();
-        let caps = &profile.general_max;
-        let counters = u32::from(caps.max_flow_counter_31_16()) << 16 | u32::from(caps.max_flow_counter_15_0());
-        Steering { tables: Table::new(1, most), root: None, counters: Table::new(1, counters), next_group: 1 }
+        let caps = &profile.flow_table;
+        let (receive, transmit) = (caps.flow_table_properties_nic_receive(), caps.flow_table_properties_nic_transmit());
+        let most = 1 << receive.log_max_ft_num().max(transmit.log_max_ft_num());
+        let modify = 1 << receive.log_max_modify_header_context().max(transmit.log_max_modify_header_context());
+        let general = &profile.general_max;
+        let counters = u32::from(general.max_flow_counter_31_16()) << 16 | u32::from(general.max_flow_counter_15_0());
+        Steering {
+            tables: Table::new(1, most),
+            receive_root: None,
+            transmit_root: None,
+            counters: Table::new(1, counters),
+            bulks: HashMap::new(),
+            modify_headers: Table::new(1, modify),
+            reformats: Table::new(1, 1 << caps.log_max_packet_reformat_context()),
+            uses: HashMap::new(),
+            entries: 0,
+            next_group: 1,
+        }
+    }
+
+    /// The root table of a type.
+    pub(crate) fn root_mut(&mut self, table_type: FlowTableType) -> &mut Option<u32> {
+        if table_type == FlowTableType::NicTx { &mut self.transmit_root } else { &mut self.receive_root }
     }
 
     /// A number for a new group.
@@ -66,58 +134,117 @@ impl Steering {
         number
     }
 
-    /// The destinations of a frame of `len` bytes. Updates the flow counters of matching entries.
-    pub(crate) fn lookup(&mut self, headers: &Headers, len: usize) -> Vec<Delivery> {
-        let key = key::of(headers);
-        let mut deliveries = Vec::new();
-        let mut pending: Vec<u32> = self.root.into_iter().collect();
-        while let Some(number) = pending.pop() {
+    /// The destinations of a frame that enters at `root`. Updates the flow counters of matching entries.
+    pub(crate) fn steer(&mut self, root: u32, frame: &[u8]) -> Vec<Delivery> {
+        let (mut deliveries, mut scratch) = (Vec::new(), Vec::new());
+        let mut pending = vec![(root, Traveller::new(Cow::Borrowed(frame), Registers::default()))];
+        while let Some((number, traveller)) = pending.pop() {
             let Some(table) = self.tables.get(number) else { continue };
-            let Some(entry) = table.find(&key) else {
-                if let Miss::Table(next) = table.miss {
-                    pending.push(next);
+            let Some(entry) = table.find(&traveller.key, &mut scratch) else {
+                match table.miss {
+                    Miss::Table(next) => pending.push((next, traveller)),
+                    Miss::Default if table.table_type == FlowTableType::NicTx => {
+                        deliveries.push(traveller.delivery(None, 0));
+                    }
+                    Miss::Default => {}
                 }
                 continue;
             };
             for number in &entry.counters {
                 if let Some(counter) = self.counters.get_mut(*number) {
                     counter.packets += 1;
-                    counter.bytes += len as u64;
+                    counter.bytes += traveller.frame.len() as u64;
                 }
             }
+            let traveller = changed(traveller, &entry.changes, &self.modify_headers, &self.reformats);
             for destination in &entry.destinations {
                 match *destination {
-                    Destination::Table(next) => pending.push(next),
-                    Destination::Tir(tirn) => deliveries.push(Delivery { tirn, tag: entry.tag }),
+                    Destination::Table(next) => pending.push((next, traveller.clone())),
+                    Destination::Tir(tirn) => deliveries.push(traveller.clone().delivery(Some(tirn), entry.tag)),
+                    Destination::Wire => deliveries.push(traveller.clone().delivery(None, entry.tag)),
                 }
             }
         }
         deliveries
     }
 
-    /// Whether any table forwards to table `number`.
-    pub(crate) fn forwards_to(&self, number: u32) -> bool {
-        self.tables.iter().any(|(_, table)| table.forwards_to(Destination::Table(number)))
+    /// Sets an entry of a table; replaces an existing one.
+    pub(crate) fn set_entry(&mut self, table: u32, index: u32, entry: FlowEntry) {
+        let Some(table) = self.tables.get_mut(table) else { return };
+        for used in entry.uses() {
+            *self.uses.entry(used).or_default() += 1;
+        }
+        match table.set_entry(index, entry) {
+            Some(old) => self.release(&old),
+            None => self.entries += 1,
+        }
     }
 
-    /// Whether any entry forwards to this TIR.
-    pub(crate) fn forwards_to_tir(&self, tirn: u32) -> bool {
-        self.tables.iter().any(|(_, table)| table.forwards_to(Destination::Tir(tirn)))
+    /// Removes an entry of a table. Returns false if there is none.
+    pub(crate) fn remove_entry(&mut self, table: u32, index: u32) -> bool {
+        let removed = self.tables.get_mut(table).and_then(|table| table.remove_entry(index));
+        if let Some(entry) = &removed {
+            self.release(entry);
+            self.entries -= 1;
+        }
+        removed.is_some()
     }
 
-    /// Whether any entry uses this counter.
-    pub(crate) fn uses_counter(&self, counter: u32) -> bool {
-        self.tables.iter().any(|(_, table)| table.entries().any(|entry| entry.counters.contains(&counter)))
+    /// `entry` uses no more what it did.
+    fn release(&mut self, entry: &FlowEntry) {
+        for used in entry.uses() {
+            if let Some(count) = self.uses.get_mut(&used) {
+                *count -= 1;
+                if *count == 0 {
+                    self.uses.remove(&used);
+                }
+            }
+        }
+    }
+
+    /// Whether any entry, or the miss action of any table, uses it.
+    pub(crate) fn is_used(&self, used: Use) -> bool {
+        let is_missed_to = |number| self.tables.iter().any(|(_, table)| table.miss == Miss::Table(number));
+        self.uses.contains_key(&used) || matches!(used, Use::Table(number) if is_missed_to(number))
     }
 
     /// Number of entries in all tables.
     pub(crate) fn entry_count(&self) -> usize {
-        self.tables.iter().map(|(_, table)| table.entries().count()).sum()
+        self.entries
     }
 
-    /// Number of objects: tables, groups and counters.
+    /// Number of objects: tables, groups, counters, modify header and packet reformat contexts.
     pub(crate) fn count(&self) -> usize {
         let groups: usize = self.tables.iter().map(|(_, table)| table.groups.len()).sum();
-        self.tables.len() + groups + self.counters.len()
+        self.tables.len() + groups + self.bulks.len() + self.modify_headers.len() + self.reformats.len()
     }
+}
+
+/// The frame as an entry changes it.
+fn changed<'a>(
+    traveller: Traveller<'a>,
+    changes: &Changes,
+    modify_headers: &Table<ModifyHeader>,
+    reformats: &Table<Reformat>,
+) -> Traveller<'a> {
+    if *changes == Changes::default() {
+        return traveller;
+    }
+    let (mut frame, mut registers) = (traveller.frame.into_owned(), traveller.registers);
+    if changes.decapsulates {
+        reformat::decapsulate(&mut frame);
+    }
+    if changes.pops_vlan {
+        ethernet::pop_tag(&mut frame);
+    }
+    if let Some(modify) = changes.modify_header.and_then(|number| modify_headers.get(number)) {
+        modify.apply(&mut frame, &mut registers);
+    }
+    if let Some((ether_type, tci)) = changes.push_vlan {
+        ethernet::insert_tag(&mut frame, ether_type, tci);
+    }
+    if let Some(reformat) = changes.reformat.and_then(|number| reformats.get(number)) {
+        reformat.apply(&mut frame);
+    }
+    Traveller::new(Cow::Owned(frame), registers)
 }

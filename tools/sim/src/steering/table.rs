@@ -1,10 +1,20 @@
 //! Flow tables, groups and entries. PRM "Flow Group", "Flow Table Entry".
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use mlx5_prm::flow::{FlowContext, FlowTableContext, FteMatchParam};
+use mlx5_prm::flow::{FlowContext, FlowTableContext, FlowTableType, FteMatchParam};
 
-use super::key::{self, Key};
+use super::key::{self, Key, Mask};
+
+/// What an entry uses, which must not be destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Use {
+    Table(u32),
+    Tir(u32),
+    Counter(u32),
+    ModifyHeader(u32),
+    Reformat(u32),
+}
 
 /// Destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,15 +23,35 @@ pub enum Destination {
     Table(u32),
     /// A TIR, which selects a receive queue.
     Tir(u32),
+    /// The wire, for frames that are sent.
+    Wire,
 }
 
 /// Miss action: for a frame that matches no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Miss {
-    /// Drop.
-    Drop,
+    /// That of the table type: received frames are dropped, others are sent.
+    Default,
     /// Forward to this table.
     Table(u32),
+}
+
+/// A VLAN tag to add: EtherType and tag control information.
+pub type VlanTag = (u16, u16);
+
+/// How an entry changes frames, in the order in which it does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Take the frame out of its tunnel.
+    pub decapsulates: bool,
+    /// Remove the outer VLAN tag.
+    pub pops_vlan: bool,
+    /// `modify_header_id`.
+    pub modify_header: Option<u32>,
+    /// VLAN tag to add.
+    pub push_vlan: Option<VlanTag>,
+    /// `packet_reformat_id`.
+    pub reformat: Option<u32>,
 }
 
 /// A flow table entry.
@@ -37,10 +67,26 @@ pub struct FlowEntry {
     pub counters: Vec<u32>,
     /// Flow tag of the frame's completion.
     pub tag: u32,
+    /// How the frame is changed on its way to the destinations.
+    pub changes: Changes,
     /// The context as it was given, for `QUERY_FLOW_TABLE_ENTRY`.
     pub context: FlowContext,
     /// The list after the context: destinations, then counters.
     pub list: Vec<u8>,
+}
+
+impl FlowEntry {
+    /// What it uses.
+    pub(super) fn uses(&self) -> impl Iterator<Item = Use> {
+        let destinations = self.destinations.iter().filter_map(|destination| match *destination {
+            Destination::Table(number) => Some(Use::Table(number)),
+            Destination::Tir(number) => Some(Use::Tir(number)),
+            Destination::Wire => None,
+        });
+        let counters = self.counters.iter().copied().map(Use::Counter);
+        let modify = self.changes.modify_header.map(Use::ModifyHeader);
+        destinations.chain(counters).chain(modify).chain(self.changes.reformat.map(Use::Reformat))
+    }
 }
 
 /// A flow group: a range of entries with the same mask.
@@ -51,26 +97,35 @@ pub struct FlowGroup {
     /// Last index of its entries.
     pub last: u32,
     /// The mask.
-    pub mask: Key,
+    mask: Mask,
     /// `match_criteria_enable`.
     pub enabled: u8,
     /// The criteria as they were given, for `QUERY_FLOW_GROUP`.
     pub criteria: FteMatchParam,
-    /// The lowest entry for each value.
-    by_value: HashMap<Key, u32>,
+    /// The entries of each value, so that their number costs a lookup nothing.
+    by_value: HashMap<Box<[u64]>, BTreeSet<u32>>,
 }
 
 impl FlowGroup {
     /// A group without entries.
     pub fn new(first: u32, last: u32, enabled: u8, criteria: FteMatchParam) -> Self {
-        let mask = if enabled == 0 { [0; key::LEN] } else { key::bytes(criteria.outer_headers()) };
+        let mask = Mask::of(&key::bytes(&criteria), enabled);
         FlowGroup { first, last, mask, enabled, criteria, by_value: HashMap::new() }
+    }
+
+    /// What the group compares of `key`.
+    fn selected(&self, key: &Key) -> Box<[u64]> {
+        let mut selected = Vec::new();
+        self.mask.select(key, &mut selected);
+        selected.into()
     }
 }
 
 /// A flow table.
 #[derive(Debug)]
 pub struct FlowTable {
+    /// Whether its frames are received or sent.
+    pub table_type: FlowTableType,
     /// Tables forward only to tables of a higher level.
     pub level: u8,
     /// log2 of its entries.
@@ -82,30 +137,33 @@ pub struct FlowTable {
     /// Groups by their first index.
     order: BTreeMap<u32, u32>,
     /// By `flow_index`.
-    entries: BTreeMap<u32, FlowEntry>,
+    entries: HashMap<u32, FlowEntry>,
     /// The context as it was given, for `QUERY_FLOW_TABLE`.
     pub context: FlowTableContext,
 }
 
 impl FlowTable {
     /// A table without groups.
-    pub fn new(context: FlowTableContext, miss: Miss) -> Self {
+    pub fn new(table_type: FlowTableType, context: FlowTableContext, miss: Miss) -> Self {
         FlowTable {
+            table_type,
             level: context.level(),
             log_size: context.log_size().into(),
             miss,
             groups: BTreeMap::new(),
             order: BTreeMap::new(),
-            entries: BTreeMap::new(),
+            entries: HashMap::new(),
             context,
         }
     }
 
-    /// The entry that applies to a frame: of all matching ones, that with the lowest index.
-    pub(crate) fn find(&self, key: &Key) -> Option<&FlowEntry> {
+    /// The entry that applies to a frame: of all matching ones, that with the lowest index. `scratch` is room for what
+    /// groups compare.
+    pub(super) fn find(&self, key: &Key, scratch: &mut Vec<u64>) -> Option<&FlowEntry> {
         self.order.values().find_map(|number| {
             let group = self.groups.get(number)?;
-            let index = group.by_value.get(&key::masked(key, &group.mask))?;
+            group.mask.select(key, scratch);
+            let index = group.by_value.get(scratch.as_slice())?.first()?;
             self.entries.get(index)
         })
     }
@@ -129,7 +187,7 @@ impl FlowTable {
 
     /// Whether a group has entries.
     pub fn is_used(&self, group: u32) -> bool {
-        self.entries.values().any(|entry| entry.group == group)
+        self.groups.get(&group).is_some_and(|group| !group.by_value.is_empty())
     }
 
     /// The entry at `index`.
@@ -137,39 +195,28 @@ impl FlowTable {
         self.entries.get(&index)
     }
 
-    /// All entries.
-    pub fn entries(&self) -> impl Iterator<Item = &FlowEntry> {
-        self.entries.values()
-    }
-
-    /// Sets the entry at `index`; replaces an existing one.
-    pub fn set_entry(&mut self, index: u32, mut entry: FlowEntry) {
-        self.remove_entry(index);
+    /// Sets the entry at `index`; returns the one that it replaces.
+    pub(super) fn set_entry(&mut self, index: u32, entry: FlowEntry) -> Option<FlowEntry> {
+        let old = self.remove_entry(index);
         if let Some(group) = self.groups.get_mut(&entry.group) {
-            entry.value = key::masked(&entry.value, &group.mask);
-            let lowest = group.by_value.entry(entry.value).or_insert(index);
-            *lowest = index.min(*lowest);
+            group.by_value.entry(group.selected(&entry.value)).or_default().insert(index);
         }
         self.entries.insert(index, entry);
+        old
     }
 
-    /// Removes the entry at `index`. Returns false if there is none.
-    pub fn remove_entry(&mut self, index: u32) -> bool {
-        let Some(entry) = self.entries.remove(&index) else { return false };
-        let next = self.entries.iter().find(|(_, other)| other.group == entry.group && other.value == entry.value);
-        let next = next.map(|(index, _)| *index);
+    /// Removes the entry at `index`.
+    pub(super) fn remove_entry(&mut self, index: u32) -> Option<FlowEntry> {
+        let entry = self.entries.remove(&index)?;
         if let Some(group) = self.groups.get_mut(&entry.group) {
-            match next {
-                Some(next) => group.by_value.insert(entry.value, next),
-                None => group.by_value.remove(&entry.value),
-            };
+            let value = group.selected(&entry.value);
+            if let Some(indices) = group.by_value.get_mut(&value) {
+                indices.remove(&index);
+                if indices.is_empty() {
+                    group.by_value.remove(&value);
+                }
+            }
         }
-        true
-    }
-
-    /// Whether an entry or the miss action forwards to `destination`.
-    pub(crate) fn forwards_to(&self, destination: Destination) -> bool {
-        let misses = matches!((self.miss, destination), (Miss::Table(next), Destination::Table(to)) if next == to);
-        misses || self.entries().any(|entry| entry.destinations.contains(&destination))
+        Some(entry)
     }
 }

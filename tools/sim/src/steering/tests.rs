@@ -2,7 +2,11 @@ use etherparse::PacketBuilder;
 
 use mlx5_prm::cqe::{RssIp, RssL4};
 use mlx5_prm::ctx::RxHashFn;
-use mlx5_prm::flow::{FlowContext, FlowTableContext, FteMatchParam, FteMatchSetLyr24};
+use mlx5_prm::flow::{
+    AddActionIn, CopyActionIn, FlowContext, FlowTableContext, FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc,
+    FteMatchSetMisc2, ModifyActionType, ModifyField, SetActionIn, SetAddCopyActionInAuto,
+};
+use mlx5_prm::layout::Layout;
 
 use super::hash::{Hash, Hashing};
 use super::*;
@@ -18,12 +22,16 @@ const KEY: [u8; 40] = [
 const PORTS: u32 = 0xf;
 
 fn tcp(source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Headers {
+    Headers::of(&tcp_frame(source, destination, ports))
+}
+
+fn tcp_frame(source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
         .ipv4(source, destination, 64)
         .tcp(ports.0, ports.1, 0, 0);
     let mut frame = Vec::new();
     builder.write(&mut frame, b"x").unwrap();
-    Headers::of(&frame)
+    frame
 }
 
 fn hashing(fields: u32) -> Hashing {
@@ -81,79 +89,251 @@ fn the_index_of_ipsec_is_hashed_where_it_is_chosen() {
 }
 
 /// A table of level `level`, with one group of 16 entries for each mask.
-fn table(level: u8, miss: Miss, masks: &[FteMatchSetLyr24]) -> FlowTable {
+fn table(level: u8, miss: Miss, masks: &[FteMatchParam]) -> FlowTable {
     let mut context = FlowTableContext::ZERO;
     context.w().level(level).log_size(8);
-    let mut table = FlowTable::new(context, miss);
+    let mut table = FlowTable::new(FlowTableType::NicRx, context, miss);
     for (number, mask) in (0u32..).zip(masks) {
-        let mut criteria = FteMatchParam::ZERO;
-        criteria.w().outer_headers(mask);
-        assert!(table.add_group(number + 1, FlowGroup::new(number * 16, number * 16 + 15, 1, criteria)));
+        assert!(table.add_group(number + 1, FlowGroup::new(number * 16, number * 16 + 15, key::PARTS, *mask)));
     }
     table
 }
 
-fn entry(group: u32, value: &FteMatchSetLyr24, destinations: &[Destination], counters: &[u32]) -> FlowEntry {
+fn entry(group: u32, value: &FteMatchParam, destinations: &[Destination], counters: &[u32]) -> FlowEntry {
     FlowEntry {
         group,
         value: key::bytes(value),
         destinations: destinations.to_vec(),
         counters: counters.to_vec(),
         tag: group,
+        changes: Changes::default(),
         context: FlowContext::ZERO,
         list: Vec::new(),
     }
 }
 
-fn set(fill: impl FnOnce(&mut FteMatchSetLyr24)) -> FteMatchSetLyr24 {
-    let mut set = FteMatchSetLyr24::ZERO;
+/// What is matched of the outer headers.
+fn set(fill: impl FnOnce(&mut FteMatchSetLyr24)) -> FteMatchParam {
+    let (mut set, mut all) = (FteMatchSetLyr24::ZERO, FteMatchParam::ZERO);
     fill(&mut set);
-    set
+    all.w().outer_headers(&set);
+    all
+}
+
+fn unchanged(tirs: &[u32], tag: u32) -> Vec<Delivery> {
+    tirs.iter().map(|tirn| Delivery { tirn: Some(*tirn), tag, changed: None }).collect()
+}
+
+/// A steering whose first table is `table`, and its number.
+fn steering(table: FlowTable) -> (Steering, u32) {
+    let mut steering = Steering::new(&Profile::connectx5());
+    let root = steering.tables.insert(table).unwrap();
+    (steering, root)
 }
 
 #[test]
 fn the_lowest_entry_that_matches_decides_and_counts() {
     let port = set(|set| _ = set.w().tcp_dport(0xffff));
-    let anything = FteMatchSetLyr24::ZERO;
-    let mut first = table(0, Miss::Drop, &[port, anything]);
+    let anything = FteMatchParam::ZERO;
+    let (mut steering, root) = steering(table(0, Miss::Default, &[port, anything]));
     let eighty = set(|set| _ = set.w().tcp_dport(80));
-    first.set_entry(20, entry(2, &anything, &[Destination::Tir(9)], &[]));
-    first.set_entry(3, entry(1, &eighty, &[Destination::Tir(7), Destination::Tir(8)], &[1]));
-    first.set_entry(4, entry(1, &eighty, &[Destination::Tir(6)], &[]));
-    let mut steering = Steering::new(&Profile::connectx5());
-    steering.root = Some(steering.tables.insert(first).unwrap());
+    steering.set_entry(root, 20, entry(2, &anything, &[Destination::Tir(9)], &[]));
+    steering.set_entry(root, 3, entry(1, &eighty, &[Destination::Tir(7), Destination::Tir(8)], &[1]));
+    steering.set_entry(root, 4, entry(1, &eighty, &[Destination::Tir(6)], &[]));
     assert_eq!(steering.counters.insert(FlowCounter::default()).unwrap(), 1);
-    let web = tcp([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
-    let mail = tcp([1, 1, 1, 1], [2, 2, 2, 2], (1, 25));
-    let deliveries = |tirs: &[u32], tag| tirs.iter().map(|tirn| Delivery { tirn: *tirn, tag }).collect::<Vec<_>>();
-    assert_eq!(steering.lookup(&web, 60), deliveries(&[7, 8], 1));
-    assert_eq!(steering.lookup(&mail, 60), deliveries(&[9], 2));
-    assert_eq!(*steering.counters.get(1).unwrap(), FlowCounter { packets: 1, bytes: 60 });
+    let web = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
+    let mail = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 25));
+    assert_eq!(steering.steer(root, &web), unchanged(&[7, 8], 1));
+    assert_eq!(steering.steer(root, &mail), unchanged(&[9], 2));
+    let len = web.len() as u64;
+    assert_eq!(*steering.counters.get(1).unwrap(), FlowCounter { packets: 1, bytes: len });
+    assert_eq!(steering.entry_count(), 3);
+    assert!(steering.is_used(Use::Counter(1)) && steering.is_used(Use::Tir(8)));
     // With the lowest removed, the next of the same value decides.
-    assert!(steering.tables.get_mut(1).unwrap().remove_entry(3));
-    assert_eq!(steering.lookup(&web, 60), deliveries(&[6], 1));
+    assert!(steering.remove_entry(root, 3) && !steering.remove_entry(root, 3));
+    assert_eq!(steering.steer(root, &web), unchanged(&[6], 1));
+    assert!(!steering.is_used(Use::Counter(1)) && !steering.is_used(Use::Tir(8)) && steering.is_used(Use::Tir(6)));
+    // An entry that is set anew.
+    steering.set_entry(root, 4, entry(1, &eighty, &[Destination::Tir(5)], &[]));
+    assert_eq!(steering.steer(root, &web), unchanged(&[5], 1));
+    assert!(!steering.is_used(Use::Tir(6)));
+    assert_eq!(steering.entry_count(), 2);
 }
 
 #[test]
 fn a_frame_that_nothing_matches_goes_where_the_table_says() {
     let vlan = set(|set| _ = set.w().cvlan_tag(true));
-    let mut steering = Steering::new(&Profile::connectx5());
-    let mut last = table(1, Miss::Drop, &[FteMatchSetLyr24::ZERO]);
-    last.set_entry(0, entry(1, &FteMatchSetLyr24::ZERO, &[Destination::Tir(3)], &[]));
-    let last = steering.tables.insert(last).unwrap();
-    let mut first = table(0, Miss::Table(last), &[vlan]);
-    first.set_entry(0, entry(1, &vlan, &[], &[]));
-    steering.root = Some(steering.tables.insert(first).unwrap());
-    let mut headers = tcp([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
-    assert_eq!(steering.lookup(&headers, 60), [Delivery { tirn: 3, tag: 1 }]);
-    headers.tag = Some(crate::ethernet::headers::Tag { is_service: false, tci: 5 });
-    assert_eq!(steering.lookup(&headers, 60), [], "no destination: dropped");
-    assert!(steering.forwards_to(last) && steering.forwards_to_tir(3) && !steering.forwards_to_tir(4));
+    let anything = FteMatchParam::ZERO;
+    let (mut steering, last) = steering(table(1, Miss::Default, &[anything]));
+    steering.set_entry(last, 0, entry(1, &anything, &[Destination::Tir(3)], &[]));
+    let first = steering.tables.insert(table(0, Miss::Table(last), &[vlan])).unwrap();
+    steering.set_entry(first, 0, entry(1, &vlan, &[], &[]));
+    let mut frame = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
+    assert_eq!(steering.steer(first, &frame), unchanged(&[3], 1));
+    ethernet::insert_tag(&mut frame, ethernet::C_VLAN, 5);
+    assert_eq!(steering.steer(first, &frame), [], "no destination: dropped");
+    assert!(steering.is_used(Use::Table(last)) && steering.is_used(Use::Tir(3)) && !steering.is_used(Use::Tir(4)));
+}
+
+#[test]
+fn frames_to_be_sent_go_out_where_no_entry_stops_them() {
+    let port = set(|set| _ = set.w().tcp_dport(0xffff));
+    let mut out = FlowTable::new(FlowTableType::NicTx, table(0, Miss::Default, &[]).context, Miss::Default);
+    assert!(out.add_group(1, FlowGroup::new(0, 15, 1, port)));
+    let (mut steering, root) = steering(out);
+    let value = set(|set| _ = set.w().tcp_dport(80));
+    steering.set_entry(root, 0, entry(1, &value, &[], &[]));
+    let frame = |port| tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, port));
+    assert_eq!(steering.steer(root, &frame(80)), []);
+    assert_eq!(steering.steer(root, &frame(81)), [Delivery { tirn: None, tag: 0, changed: None }]);
+}
+
+/// `frame` in VXLAN of `vni`.
+fn in_vxlan(frame: &[u8], vni: u32) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 3], [2, 0, 0, 0, 0, 4]).ipv4([10; 4], [11; 4], 64);
+    let mut whole = Vec::new();
+    let payload = [&[8, 0, 0, 0][..], &(vni << 8).to_be_bytes(), frame].concat();
+    builder.udp(5555, 4789).write(&mut whole, &payload).unwrap();
+    whole
+}
+
+#[test]
+fn a_frame_in_a_tunnel_is_matched_by_its_inner_headers_and_taken_out() {
+    let inner = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
+    let (mut mask, mut value) = (FteMatchParam::ZERO, FteMatchParam::ZERO);
+    let (mut ports, mut misc) = (FteMatchSetLyr24::ZERO, FteMatchSetMisc::ZERO);
+    ports.w().tcp_dport(0xffff);
+    misc.w().vxlan_vni(0xff_ffff);
+    mask.w().inner_headers(&ports).misc_parameters(&misc);
+    ports.w().tcp_dport(80);
+    misc.w().vxlan_vni(77);
+    value.w().inner_headers(&ports).misc_parameters(&misc);
+    let (mut steering, root) = steering(table(0, Miss::Default, &[mask]));
+    let mut entry = entry(1, &value, &[Destination::Tir(3)], &[]);
+    entry.changes.decapsulates = true;
+    steering.set_entry(root, 0, entry);
+    let there = [Delivery { tirn: Some(3), tag: 1, changed: Some(inner.clone()) }];
+    assert_eq!(steering.steer(root, &in_vxlan(&inner, 77)), there);
+    assert_eq!(steering.steer(root, &in_vxlan(&inner, 78)), []);
+    assert_eq!(steering.steer(root, &inner), []);
+}
+
+#[test]
+fn a_frame_behind_a_header_has_its_lengths_and_checksum_filled_in() {
+    let inner = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
+    let right = in_vxlan(&inner, 9);
+    let mut header = right[..right.len() - inner.len()].to_vec();
+    // IPv4's length and checksum, UDP's length.
+    for at in [16, 24, 38] {
+        header[at..at + 2].fill(0);
+    }
+    let mut frame = inner.clone();
+    Reformat { header }.apply(&mut frame);
+    // What UDP's checksum was, the header says.
+    assert_eq!(frame, right);
+    reformat::decapsulate(&mut frame);
+    assert_eq!(frame, inner);
+    reformat::decapsulate(&mut frame);
+    assert_eq!(frame, inner, "it is in no tunnel any more");
+}
+
+/// A frame with a correct checksum, as another's code computes it.
+fn written(source: [u8; 4], destination: [u8; 4], ttl: u8, ports: (u16, u16), mac: [u8; 6]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], mac).ipv4(source, destination, ttl);
+    builder.udp(ports.0, ports.1).write(&mut frame, b"payload").unwrap();
+    frame
+}
+
+fn set_field(field: ModifyField, offset: u8, length: u8, data: u32) -> SetAddCopyActionInAuto {
+    let (mut action, mut any) = (SetActionIn::ZERO, SetAddCopyActionInAuto::ZERO);
+    action.w().action_type(ModifyActionType::Set).field(field).offset(offset).length(length).data(data);
+    any.w().set_action_in(&action);
+    any
+}
+
+fn add_to_field(field: ModifyField, data: u32) -> SetAddCopyActionInAuto {
+    let (mut action, mut any) = (AddActionIn::ZERO, SetAddCopyActionInAuto::ZERO);
+    action.w().action_type(ModifyActionType::Add).field(field).data(data);
+    any.w().add_action_in(&action);
+    any
+}
+
+fn copy_field(from: ModifyField, to: ModifyField, length: u8) -> SetAddCopyActionInAuto {
+    let (mut action, mut any) = (CopyActionIn::ZERO, SetAddCopyActionInAuto::ZERO);
+    action.w().action_type(ModifyActionType::Copy).src_field(from).dst_field(to).length(length);
+    any.w().copy_action_in(&action);
+    any
+}
+
+#[test]
+fn headers_are_changed_and_checksums_with_them() {
+    use ModifyField as F;
+    let actions = [
+        set_field(F::OutDmac4716, 0, 0, 0x0203_0405),
+        set_field(F::OutDmac150, 0, 16, 0x0607),
+        set_field(F::OutDipv4, 0, 0, 0x0a00_0009),
+        set_field(F::OutSipv4, 8, 8, 7),
+        add_to_field(F::OutIpTtl, u32::MAX),
+        set_field(F::OutUdpDport, 0, 16, 99),
+        copy_field(F::OutUdpDport, F::OutUdpSport, 16),
+        copy_field(F::OutDipv4, F::MetadataRegC3, 0),
+        // It has none of these.
+        set_field(F::OutTcpDport, 0, 16, 1),
+        set_field(F::OutIpv6Hoplimit, 0, 8, 1),
+        set_field(F::OutFirstVid, 0, 12, 1),
+    ];
+    let modify = ModifyHeader::parse(FlowTableType::NicRx, &actions).unwrap();
+    let mut frame = written([1, 2, 3, 4], [5, 6, 7, 8], 64, (10, 20), [2, 0, 0, 0, 0, 2]);
+    let mut registers = Registers::default();
+    modify.apply(&mut frame, &mut registers);
+    assert_eq!(frame, written([1, 2, 7, 4], [10, 0, 0, 9], 63, (99, 99), [2, 3, 4, 5, 6, 7]));
+    assert_eq!(registers.c[3], 0x0a00_0009);
+    // A checksum that was wrong is no better afterwards.
+    frame[40] ^= 0x10;
+    modify.apply(&mut frame, &mut registers);
+    let headers = Headers::of(&frame);
+    let verdict = ethernet::checksum::verify(&frame, &headers);
+    assert!(verdict.l3_ok && !verdict.l4_ok);
+}
+
+#[test]
+fn bits_that_a_field_has_not_are_no_action() {
+    use ModifyField as F;
+    let parses = |action| ModifyHeader::parse(FlowTableType::NicRx, &[action]).is_some();
+    assert!(parses(set_field(F::OutIpDscp, 0, 6, 1)) && !parses(set_field(F::OutIpDscp, 1, 6, 1)));
+    assert!(!parses(set_field(F::OutIpDscp, 0, 0, 1)), "0 is 32 bits");
+    assert!(!parses(set_field(F::IpsecSyndrome, 0, 8, 1)) && !parses(copy_field(F::OutIpTtl, F::MetadataRegC0, 9)));
+    assert!(!parses(SetAddCopyActionInAuto::ZERO));
+}
+
+#[test]
+fn a_register_that_one_table_sets_is_matched_in_the_next() {
+    let (mut mask, mut value) = (FteMatchParam::ZERO, FteMatchParam::ZERO);
+    let mut registers = FteMatchSetMisc2::ZERO;
+    registers.w().metadata_reg_c_1(u32::MAX);
+    mask.w().misc_parameters_2(&registers);
+    registers.w().metadata_reg_c_1(5);
+    value.w().misc_parameters_2(&registers);
+    let (mut steering, next) = steering(table(1, Miss::Default, &[mask]));
+    steering.set_entry(next, 0, entry(1, &value, &[Destination::Tir(3)], &[]));
+    let root = steering.tables.insert(table(0, Miss::Table(next), &[FteMatchParam::ZERO])).unwrap();
+    let action = set_field(ModifyField::MetadataRegC1, 0, 0, 5);
+    let modify = ModifyHeader::parse(FlowTableType::NicRx, &[action]).unwrap();
+    let number = steering.modify_headers.insert(modify).unwrap();
+    let frame = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
+    assert_eq!(steering.steer(root, &frame), []);
+    let mut first = entry(1, &FteMatchParam::ZERO, &[Destination::Table(next)], &[]);
+    first.changes.modify_header = Some(number);
+    steering.set_entry(root, 0, first);
+    assert!(steering.is_used(Use::ModifyHeader(number)));
+    let there = Delivery { tirn: Some(3), tag: 1, changed: Some(frame.clone()) };
+    assert_eq!(steering.steer(root, &frame), [there]);
 }
 
 #[test]
 fn groups_do_not_overlap() {
-    let mut table = table(0, Miss::Drop, &[FteMatchSetLyr24::ZERO]);
+    let mut table = table(0, Miss::Default, &[FteMatchParam::ZERO]);
     let group = |first, last| FlowGroup::new(first, last, 0, FteMatchParam::ZERO);
     assert!(!table.add_group(9, group(15, 20)));
     assert!(table.add_group(9, group(16, 20)));
@@ -162,8 +342,15 @@ fn groups_do_not_overlap() {
 
 #[test]
 fn every_field_of_a_key_is_supported() {
-    let mut headers = tcp([255; 4], [255; 4], (0xffff, 0xffff));
-    headers.tag = Some(crate::ethernet::headers::Tag { is_service: true, tci: 0xffff });
-    let key = key::of(&headers);
-    assert_eq!(key::masked(&key, &key::supported()), key);
+    let mut frame = in_vxlan(&tcp_frame([255; 4], [255; 4], (0xffff, 0xffff)), 0xff_ffff);
+    ethernet::insert_tag(&mut frame, ethernet::C_VLAN, 0xffff);
+    ethernet::insert_tag(&mut frame, ethernet::S_VLAN, 0xffff);
+    let key = key::of(&frame, &Headers::of(&frame), &Registers { c: [u32::MAX; 8] });
+    let mut inner = FteMatchParam::read(&[&key[..], &[0; 256]].concat()).unwrap();
+    let mut headers = *inner.inner_headers();
+    assert_eq!(headers.ttl_hoplimit(), 64);
+    headers.w().ttl_hoplimit(0); // no capability announces it
+    inner.w().inner_headers(&headers);
+    assert!(key::is_supported(&inner, key::PARTS));
+    assert!(!key::is_supported(&inner, key::PARTS << 1));
 }

@@ -25,17 +25,21 @@ pub(crate) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     let headers = Headers::of(frame);
     nic.port.counters.ethernet.count_received(&headers.destination, frame.len());
-    let deliveries = nic.objects.steering.lookup(&headers, frame.len());
+    let steering = &mut nic.objects.steering;
+    let deliveries = steering.receive_root.map_or_else(Vec::new, |root| steering.steer(root, frame));
     if deliveries.is_empty() {
         nic.port.counters.dropped += 1;
     }
-    for delivery in deliveries {
-        deliver(queues, nic, frame, &headers, delivery, sender);
+    for mut delivery in deliveries {
+        match delivery.changed.take() {
+            None => deliver(queues, nic, frame, &headers, &delivery, sender),
+            Some(changed) => deliver(queues, nic, &changed, &Headers::of(&changed), &delivery, sender),
+        }
     }
 }
 
-fn deliver(queues: &mut Queues, nic: &mut Nic, frame: &[u8], headers: &Headers, delivery: Delivery, sender: Sender) {
-    let Some(tir) = nic.objects.tirs.get(delivery.tirn) else { return };
+fn deliver(queues: &mut Queues, nic: &mut Nic, frame: &[u8], headers: &Headers, delivery: &Delivery, sender: Sender) {
+    let Some(tir) = delivery.tirn.and_then(|tirn| nic.objects.tirs.get(tirn)) else { return };
     let (takes_unicast, takes_multicast) = tir.takes_own;
     let is_taken = if headers.is_group() { takes_multicast } else { takes_unicast };
     if is_of_domain(sender, tir.transport_domain) && !is_taken {

@@ -115,6 +115,8 @@ const GENERAL: &[Honoured] = &[
     ("log_min_stride_sz_rq", "firmware/wq.rs", ".log_min_stride_sz_rq()"),
     ("log_max_stride_sz_rq", "firmware/wq.rs", ".log_max_stride_sz_rq()"),
     ("max_flow_counter_15_0", "steering/mod.rs", ".max_flow_counter_15_0()"),
+    ("flow_counter_bulk_alloc", "firmware/flow.rs", "general.flow_counter_bulk_alloc()"),
+    ("log_max_flow_counter_bulk", "firmware/flow.rs", "general.log_max_flow_counter_bulk()"),
 ];
 
 const ETHERNET: &[Honoured] = &[
@@ -132,7 +134,16 @@ const ETHERNET: &[Honoured] = &[
     ("cqe_checksum_full", "ethernet/checksum.rs", "fn whole("),
 ];
 
-/// Capabilities of NIC receive tables; the match fields have a test beside the key.
+/// Capabilities of flow tables as such.
+const STEERING: &[Honoured] = &[
+    ("encap_general_header", "firmware/flow_action.rs", "ReformatType::L2ToVxlan"),
+    ("log_max_packet_reformat_context", "steering/mod.rs", ".log_max_packet_reformat_context()"),
+    ("max_encap_header_size", "firmware/flow_action.rs", ".max_encap_header_size()"),
+    ("flow_table_properties_nic_receive", "engine/ethernet/receive.rs", "steering.receive_root"),
+    ("flow_table_properties_nic_transmit", "engine/nic.rs", "steering.transmit_root"),
+];
+
+/// Capabilities of NIC receive and transmit tables; the match fields have a test beside the key.
 const FLOW_TABLE: &[Honoured] = &[
     ("ft_support", "firmware/flow.rs", "fn create_table("),
     ("flow_counter", "firmware/flow.rs", "fn alloc_counter("),
@@ -147,6 +158,16 @@ const FLOW_TABLE: &[Honoured] = &[
     ("log_max_flow_counter", "firmware/flow.rs", "caps.log_max_flow_counter()"),
     ("log_max_destination", "firmware/flow.rs", "caps.log_max_destination()"),
     ("log_max_flow", "firmware/flow.rs", ".log_max_flow()"),
+    ("max_modify_header_actions", "firmware/flow_action.rs", ".max_modify_header_actions()"),
+    ("log_max_modify_header_context", "steering/mod.rs", ".log_max_modify_header_context()"),
+    ("reformat", "firmware/flow.rs", "caps.reformat()"),
+    ("decap", "firmware/flow.rs", "caps.decap()"),
+    ("pop_vlan", "firmware/flow.rs", "caps.pop_vlan()"),
+    ("push_vlan", "firmware/flow.rs", "caps.push_vlan()"),
+    // One entry may do all of it: see `changed`.
+    ("reformat_and_modify_action", "steering/mod.rs", "modify.apply("),
+    ("reformat_and_vlan_action", "steering/mod.rs", "ethernet::insert_tag("),
+    ("reformat_and_fwd_to_table", "steering/mod.rs", "Destination::Table(next) =>"),
 ];
 
 const ROCE: &[Honoured] = &[
@@ -221,12 +242,16 @@ fn every_capability_is_honoured_somewhere() {
     check(&ethernet, ETHERNET);
     let memory: Vec<_> = profiles.iter().map(|profile| set_in(&profile.device_memory)).collect();
     check(&memory, DEVICE_MEMORY);
-    let tables: Vec<_> =
-        profiles.iter().map(|profile| set_in(profile.flow_table.flow_table_properties_nic_receive())).collect();
+    let tables: Vec<_> = profiles
+        .iter()
+        .flat_map(|profile| {
+            let caps = &profile.flow_table;
+            [set_in(caps.flow_table_properties_nic_receive()), set_in(caps.flow_table_properties_nic_transmit())]
+        })
+        .collect();
     check(&tables, FLOW_TABLE);
-    let only_receive =
-        profiles.iter().all(|profile| set_in(&profile.flow_table) == ["flow_table_properties_nic_receive"]);
-    assert!(only_receive, "flow tables of another kind are announced: what honours them?");
+    let steering: Vec<_> = profiles.iter().map(|profile| set_in(&profile.flow_table)).collect();
+    check(&steering, STEERING);
 }
 
 #[test]

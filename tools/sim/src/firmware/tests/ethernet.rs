@@ -621,7 +621,7 @@ fn flow_tables_are_refused_what_is_wrong_with_them() {
     let mut rig = Rig::new();
     let (table, group) = (rig.table, rig.group);
     let mut tx = create_table(1);
-    tx.w().table_type(FlowTableType::NicTx);
+    tx.w().table_type(FlowTableType::Fdb);
     let c = &mut rig.client;
     assert_eq!(c.refused(&tx), Syndrome::FlowTableType);
     let mut back = create_table(1);
@@ -633,10 +633,10 @@ fn flow_tables_are_refused_what_is_wrong_with_them() {
     assert_eq!(c.refused(&create_group(table, 8, 16)), Syndrome::FlowGroupRange, "there are 16");
     assert_eq!(c.refused(&create_group(99, 8, 9)), Syndrome::NoSuchFlowTable);
     let mut inner = create_group(table, 8, 9);
-    inner.w().match_criteria_enable(1 << 2);
+    inner.w().match_criteria_enable(1 << 4);
     assert_eq!(c.refused(&inner), Syndrome::FlowCriteria);
     let (mut set, mut criteria) = (FteMatchSetLyr24::ZERO, FteMatchParam::ZERO);
-    set.w().ttl_hoplimit(0xff);
+    set.w().ipv4_ihl(0xf);
     criteria.w().outer_headers(&set);
     inner.w().match_criteria_enable(1).match_criteria(&criteria);
     assert_eq!(c.refused(&inner), Syndrome::FlowCriteria);
@@ -653,6 +653,89 @@ fn flow_tables_are_refused_what_is_wrong_with_them() {
     context.w().action(2);
     drop.command.w().flow_context(&context);
     assert_eq!(c.refused(&drop), Syndrome::FlowDestinations);
+    context.w().action(1 | 8).destination_list_size(0);
+    drop.command.w().flow_context(&context);
+    assert_eq!(c.refused(&drop), Syndrome::FlowAction, "what is received is not sent");
+    let mut changes = set_entry(table, group, 1, rig.tirn, rig.counter);
+    for (bit, refused) in [
+        (0x10, Syndrome::FlowAction),
+        (0x20, Syndrome::FlowAction),
+        (0x40, Syndrome::NoSuchModifyHeader),
+        (0x400, Syndrome::FlowAction),
+        (0x1000, Syndrome::FlowAction),
+    ] {
+        let mut context = *changes.command.flow_context();
+        context.w().action(4 | 8 | bit);
+        let old = changes.command;
+        changes.command.w().flow_context(&context);
+        assert_eq!(c.refused(&changes), refused, "{bit:#x}: the table has neither reformat_en nor decap_en");
+        changes.command = old;
+    }
+}
+
+#[test]
+fn counters_are_made_by_the_hundred_and_end_together() {
+    let mut rig = Rig::new();
+    let c = &mut rig.client;
+    let mut bulk = AllocFlowCounterIn::default();
+    bulk.w().flow_counter_bulk(0x80);
+    assert_eq!(c.refused(&bulk), Syndrome::CapabilityNotAnnounced);
+    bulk.w().flow_counter_bulk(2);
+    let first = c.exec(&bulk).unwrap().flow_counter_id();
+    assert_eq!(first % 4, 0, "Linux reads several from a multiple of 4");
+    c.exec(&set_entry(rig.table, rig.group, 1, rig.tirn, first + 255)).unwrap();
+    assert_eq!(c.refused(&set_entry(rig.table, rig.group, 2, rig.tirn, first + 256)), Syndrome::NoSuchFlowCounter);
+    let mut end = DeallocFlowCounterIn::default();
+    end.w().flow_counter_id(first + 1);
+    assert_eq!(c.refused(&end), Syndrome::NoSuchFlowCounter, "the first stands for all");
+    end.w().flow_counter_id(first);
+    assert_eq!(c.refused(&end), Syndrome::FlowCounterInUse);
+    let mut delete = DeleteFteIn::default();
+    delete.w().table_id(rig.table).flow_index(1);
+    c.exec(&delete).unwrap();
+    c.exec(&end).unwrap();
+    assert_eq!(c.refused(&end), Syndrome::NoSuchFlowCounter);
+}
+
+#[test]
+fn contexts_of_actions_are_refused_what_is_wrong_with_them() {
+    let mut rig = Rig::new();
+    let c = &mut rig.client;
+    let (mut set, mut action) = (SetActionIn::ZERO, SetAddCopyActionInAuto::ZERO);
+    set.w().action_type(ModifyActionType::Set).field(ModifyField::OutUdpDport).length(16).data(7);
+    action.w().set_action_in(&set);
+    let as_words =
+        |action: &SetAddCopyActionInAuto| Be64::new(u64::from_be_bytes(*action.as_bytes().first_chunk().unwrap()));
+    let mut modify = AllocModifyHeaderContextIn::default();
+    modify.w().num_of_actions(33);
+    assert_eq!(c.refused(&WithTail::new(modify, vec![as_words(&action); 33])), Syndrome::ModifyHeaderCount);
+    modify.w().num_of_actions(2);
+    assert_eq!(c.refused(&WithTail::new(modify, vec![as_words(&action)])), Syndrome::InputListLength);
+    modify.w().num_of_actions(1);
+    assert_eq!(c.refused(&WithTail::new(modify, vec![Be64::new(0)])), Syndrome::ModifyHeaderAction);
+    let number = c.exec(&WithTail::new(modify, vec![as_words(&action)])).unwrap().reply.modify_header_id();
+    let mut entry = set_entry(rig.table, rig.group, 1, rig.tirn, rig.counter);
+    let mut context = *entry.command.flow_context();
+    context.w().action(4 | 8 | 0x40).modify_header_id(number);
+    entry.command.w().flow_context(&context);
+    c.exec(&entry).unwrap();
+    let mut end = DeallocModifyHeaderContextIn::default();
+    end.w().modify_header_id(number);
+    assert_eq!(c.refused(&end), Syndrome::ModifyHeaderInUse);
+
+    let mut reformat = AllocPacketReformatContextIn::default();
+    let mut header = PacketReformatContextIn::ZERO;
+    header.w().reformat_type(ReformatType::L3TunnelToL2).reformat_data_size(14);
+    reformat.w().packet_reformat_context(&header);
+    let rest = vec![0u8; 12];
+    assert_eq!(c.refused(&WithTail::new(reformat, rest.clone())), Syndrome::ReformatType);
+    header.w().reformat_type(ReformatType::L2ToL2Tunnel).reformat_data_size(129);
+    reformat.w().packet_reformat_context(&header);
+    assert_eq!(c.refused(&WithTail::new(reformat, vec![0u8; 127])), Syndrome::ReformatSize);
+    header.w().reformat_data_size(50);
+    reformat.w().packet_reformat_context(&header);
+    assert_eq!(c.refused(&WithTail::new(reformat, rest)), Syndrome::InputListLength);
+    assert_eq!(rig.client.violations(), [""; 0]);
 }
 
 #[test]
@@ -713,7 +796,7 @@ fn objects_go_in_the_order_of_their_use() {
     c.exec(&group).unwrap();
     c.exec(&counter).unwrap();
     c.exec(&table).unwrap();
-    assert_eq!(c.f.nic.objects.steering.root, None, "it was the root");
+    assert_eq!(c.f.nic.objects.steering.receive_root, None, "it was the root");
     c.exec(&tir).unwrap();
     c.exec(&rqt).unwrap();
     c.exec(&rq).unwrap();

@@ -1,0 +1,125 @@
+//! Flow rules: sends datagrams to a function whose rules receive, drop, and leave them by their UDP port, and prints
+//! what each rule counted.
+//!
+//! `rules` (two functions of the software card), or `rules -d DEVICE --peer DEVICE`. On `devx:` the rules are before
+//! those of the kernel, which keeps all other frames.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use mlx5_dv::objects::{ExclusiveRegion, FlowActions, FlowCounter, FlowMatch, FlowRules, FlowRulesOptions, Pd};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
+use mlx5_dv::{Device, Mac};
+use mlx5_examples::pingpong::Failure;
+use mlx5_open::{Sim, program};
+
+/// UDP ports of the frames that are received, dropped, and left to the kernel or to a later rule.
+const RECEIVED: u16 = 7001;
+const DROPPED: u16 = 7002;
+const LEFT: u16 = 7003;
+/// Flow tag of what is received.
+const TAG: u32 = 0x7001;
+/// Frame size without the check sequence.
+const FRAME: usize = 60;
+/// Receives posted at once.
+const DEPTH: usize = 16;
+/// Timeout of one frame.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends datagrams to a function whose flow rules receive, drop and leave them, and prints what each rule counted.
+#[derive(Debug, Parser)]
+#[command(name = "rules")]
+struct Arguments {
+    /// Device with the rules: vfio:0000:3b:00.0, devx:mlx5_0; by default two functions of a software card.
+    #[arg(short, long, requires = "peer")]
+    device: Option<String>,
+    /// The device on the same wire that sends.
+    #[arg(long, requires = "device")]
+    peer: Option<String>,
+    /// Number of datagrams to each port.
+    #[arg(short, long, default_value_t = 100)]
+    iters: u32,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    program::run("rules", || run(&arguments))
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let (here, peer) = devices(arguments)?;
+    let mut receiver = queue(&here)?;
+    let mut sender = queue(&peer)?;
+    let rules = FlowRules::create(&here, FlowRulesOptions::default())?;
+    let [received, dropped, left] = [(); 3].map(|()| FlowCounter::create(&here));
+    let (received, dropped, left) = (received?, dropped?, left?);
+    let to = |port| FlowMatch::new().destination_mac(here.mac()).udp_destination_port(port);
+    let leave = if here.is_owned() { FlowActions::drop() } else { FlowActions::kernel() };
+    let _rules = [
+        rules.add(0, &to(RECEIVED), FlowActions::forward(receiver.tir()).tag(TAG).count(&received))?,
+        rules.add(0, &to(DROPPED), FlowActions::drop().count(&dropped))?,
+        rules.add(1, &to(LEFT), leave.count(&left))?,
+    ];
+    rules.start()?;
+    for number in 0..arguments.iters {
+        for port in [DROPPED, LEFT, RECEIVED] {
+            sender.send_inline(&datagram(here.mac(), peer.mac(), port, number), FrameFlags::empty())?;
+            sender.wait(PATIENCE)?.result?;
+        }
+        let done = receiver.wait(PATIENCE)?;
+        let (tag, frame) = (done.result?.work.qpn, done.received().map(<[u8]>::to_vec).unwrap_or_default());
+        if tag != TAG || frame != datagram(here.mac(), peer.mac(), RECEIVED, number) {
+            return Err(format!("frame {number} is {frame:02x?}, of tag {tag:#x}").into());
+        }
+        if let Some(buffer) = done.buffer {
+            receiver.receive(buffer)?;
+        }
+    }
+    for (what, port, counter) in
+        [("received", RECEIVED, &received), ("dropped", DROPPED, &dropped), ("left", LEFT, &left)]
+    {
+        let counted = counter.read()?;
+        println!("{what}: {} frames of {} bytes to port {port}", counted.packets, counted.bytes);
+    }
+    Ok(())
+}
+
+fn devices(arguments: &Arguments) -> Result<(Arc<Device>, Arc<Device>), Failure> {
+    match (&arguments.device, &arguments.peer) {
+        (Some(here), Some(peer)) => Ok((mlx5_open::open(here)?, mlx5_open::open(peer)?)),
+        _ => {
+            let sim = Sim::builder().functions(2).build()?;
+            Ok((sim.open(0)?, sim.open(1)?))
+        }
+    }
+}
+
+/// A queue with receives posted.
+fn queue(device: &Arc<Device>) -> Result<EthernetQueue, Failure> {
+    let pd = Pd::alloc(device)?;
+    let mut options = EthernetOptions::default();
+    options.inline_bytes = FRAME as u16;
+    let mut queue = EthernetQueue::new(&pd, options)?;
+    let len = queue.sq().longest_frame().next_multiple_of(64);
+    let region = ExclusiveRegion::allocate(&pd, DEPTH * len)?;
+    for buffer in region.buffers(len)?.into_iter().take(DEPTH) {
+        queue.receive(buffer)?;
+    }
+    Ok(queue)
+}
+
+/// A UDP datagram without a checksum, from 10.9.0.2 to 10.9.0.1, with a number in it.
+fn datagram(to: Mac, from: Mac, port: u16, number: u32) -> Vec<u8> {
+    let (source, destination) = ([10, 9, 0, 2], [10, 9, 0, 1]);
+    let payload = FRAME - 14 - 20 - 8;
+    let lens = [(20 + 8 + payload) as u16, (8 + payload) as u16].map(u16::to_be_bytes);
+    let mut ip = [&[0x45, 0][..], &lens[0], &[0, 0, 0x40, 0, 64, 17, 0, 0], &source, &destination].concat();
+    let sum: u32 = ip.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    ip[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+    let udp = [&9000u16.to_be_bytes()[..], &port.to_be_bytes(), &lens[1], &[0, 0]].concat();
+    let mut frame = [&to.0[..], &from.0, &[8, 0], &ip, &udp, &number.to_be_bytes()].concat();
+    frame.resize(FRAME, number as u8);
+    frame
+}

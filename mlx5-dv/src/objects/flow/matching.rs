@@ -1,0 +1,588 @@
+//! What flow rules match: header fields and their values.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+
+use mlx5_prm::flow::{
+    FteMatchMpls, FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc, FteMatchSetMisc2, Ipv6Layout,
+    Ipv6LayoutIpv4LayoutAuto,
+};
+use mlx5_prm::layout::Layout;
+
+use crate::error::{Error, Invalid};
+use crate::net::Mac;
+use crate::objects::check::fits;
+
+/// Bytes of each part of `fte_match_param`.
+const PART: usize = FteMatchSetLyr24::SIZE;
+/// Offset of the inner headers there.
+const INNER: usize = 2 * PART;
+/// EtherTypes.
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const MPLS: u16 = 0x8847;
+/// IP protocols.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const GRE: u8 = 47;
+/// UDP's destination port of VXLAN. RFC 7348.
+const VXLAN_PORT: u16 = 4789;
+/// Bits of an address.
+const IPV4_BITS: u8 = 32;
+const IPV6_BITS: u8 = 128;
+
+/// The frames that a flow rule is for: values of header fields, all of which a frame must have. Without any, all
+/// frames.
+///
+/// Fields of a protocol imply that protocol: a TCP port matches TCP packets alone. A contradiction, such as a TCP port
+/// in UDP packets, is remembered, and is the error of what the match is used for.
+///
+/// ```
+/// use std::net::Ipv4Addr;
+///
+/// use mlx5_dv::objects::FlowMatch;
+///
+/// let web = FlowMatch::new().destination_ip(Ipv4Addr::new(10, 0, 0, 1).into()).tcp_destination_port(80);
+/// web.check()?;
+/// let error = web.udp_source_port(53).check().unwrap_err();
+/// assert_eq!(error.to_string(), "no frame has both TCP destination port 80 and UDP source port 53");
+/// # Ok::<(), mlx5_dv::Error>(())
+/// ```
+///
+/// A card may not match on every field: `ft_field_support` of its capabilities tells, and the error of
+/// [`FlowGroup::create`](super::group::FlowGroup::create) names the capability that is missing.
+#[derive(Debug, Clone)]
+pub struct FlowMatch {
+    criteria: FteMatchParam,
+    value: FteMatchParam,
+    /// What was asked for, in order.
+    facts: Vec<Fact>,
+    /// The first mistake.
+    mistake: Option<Invalid>,
+}
+
+/// A field and its value, with what they imply.
+#[derive(Debug, Clone)]
+struct Fact {
+    name: String,
+    criteria: FteMatchParam,
+    value: FteMatchParam,
+}
+
+impl Default for FlowMatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The fields of a fact, in criteria and value at once.
+struct Fields {
+    criteria: FteMatchParam,
+    value: FteMatchParam,
+}
+
+impl Fields {
+    fn none() -> Self {
+        Fields { criteria: FteMatchParam::ZERO, value: FteMatchParam::ZERO }
+    }
+
+    /// Sets fields of the outer headers; `fill` gets the set, and whether it is the criteria.
+    fn outer(mut self, fill: impl Fn(&mut FteMatchSetLyr24, bool)) -> Self {
+        for (is_mask, all) in [(true, &mut self.criteria), (false, &mut self.value)] {
+            let mut set = *all.outer_headers();
+            fill(&mut set, is_mask);
+            all.w().outer_headers(&set);
+        }
+        self
+    }
+
+    /// Sets fields of `misc_parameters`.
+    fn misc(mut self, fill: impl Fn(&mut FteMatchSetMisc, bool)) -> Self {
+        for (is_mask, all) in [(true, &mut self.criteria), (false, &mut self.value)] {
+            let mut set = *all.misc_parameters();
+            fill(&mut set, is_mask);
+            all.w().misc_parameters(&set);
+        }
+        self
+    }
+
+    /// Sets fields of `misc_parameters_2`.
+    fn misc2(mut self, fill: impl Fn(&mut FteMatchSetMisc2, bool)) -> Self {
+        for (is_mask, all) in [(true, &mut self.criteria), (false, &mut self.value)] {
+            let mut set = *all.misc_parameters_2();
+            fill(&mut set, is_mask);
+            all.w().misc_parameters_2(&set);
+        }
+        self
+    }
+
+    fn ethertype(self, ethertype: u16) -> Self {
+        self.outer(|set, mask| _ = set.w().ethertype(if mask { u16::MAX } else { ethertype }))
+    }
+
+    fn protocol(self, protocol: u8) -> Self {
+        self.outer(|set, mask| _ = set.w().ip_protocol(if mask { u8::MAX } else { protocol }))
+    }
+}
+
+/// The bits of an address before its prefix ends are set in the result.
+fn prefix_mask(prefix: u8, bits: u8) -> [u8; 16] {
+    let host = u32::from(bits - prefix);
+    let ones = u128::MAX.checked_shl(host).unwrap_or(0);
+    let used = u128::MAX >> (IPV6_BITS - bits);
+    (ones & used).to_be_bytes()
+}
+
+fn address(bytes: [u8; 16]) -> Ipv6LayoutIpv4LayoutAuto {
+    let (mut layout, mut any) = (Ipv6Layout::default(), Ipv6LayoutIpv4LayoutAuto::default());
+    layout.w().ipv6(&bytes);
+    any.w().ipv6_layout(&layout);
+    any
+}
+
+/// The bytes of an address as cards compare it: IPv4 in the last four.
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => u128::from(u32::from(v4)).to_be_bytes(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+impl FlowMatch {
+    /// All frames.
+    pub fn new() -> Self {
+        FlowMatch { criteria: FteMatchParam::ZERO, value: FteMatchParam::ZERO, facts: Vec::new(), mistake: None }
+    }
+
+    /// The match by the PRM's own fields: frames that have `value` in the bits of `criteria`. The error of its use is
+    /// [`Invalid::OutsideCriteria`] for bits of `value` outside `criteria`.
+    pub fn of_fields(criteria: &FteMatchParam, value: &FteMatchParam) -> Self {
+        let outside = value.as_bytes().iter().zip(criteria.as_bytes()).position(|(value, mask)| value & !mask != 0);
+        let mistake = outside.map(|offset| Invalid::OutsideCriteria { by: "its criteria".into(), offset });
+        let fact = Fact { name: "fields of fte_match_param".into(), criteria: *criteria, value: *value };
+        FlowMatch { criteria: *criteria, value: *value, facts: vec![fact], mistake }
+    }
+
+    /// Whether frames can match.
+    ///
+    /// # Errors
+    /// [`Invalid::Contradiction`] names two fields that exclude each other; [`Invalid::TooWide`] and
+    /// [`Invalid::OutOfRange`] a value that its field has not.
+    pub fn check(&self) -> Result<(), Error> {
+        self.mistake.clone().map_or(Ok(()), |mistake| Err(mistake.into()))
+    }
+
+    fn and(mut self, name: impl Display, fields: Fields) -> Self {
+        let Fields { criteria, value } = fields;
+        let fact = Fact { name: name.to_string(), criteria, value };
+        let excludes = |earlier: &&Fact| {
+            let masks = earlier.criteria.as_bytes().iter().zip(criteria.as_bytes());
+            let values = earlier.value.as_bytes().iter().zip(value.as_bytes());
+            masks.zip(values).any(|((a, b), (x, y))| a & b & (x ^ y) != 0)
+        };
+        if let Some(earlier) = self.facts.iter().find(excludes) {
+            let contradiction = Invalid::Contradiction { first: earlier.name.clone(), second: fact.name.clone() };
+            self.mistake.get_or_insert(contradiction);
+        }
+        self.criteria = united(&self.criteria, &criteria);
+        self.value = united(&self.value, &value);
+        self.facts.push(fact);
+        self
+    }
+
+    fn wrong(mut self, mistake: Invalid) -> Self {
+        self.mistake.get_or_insert(mistake);
+        self
+    }
+
+    /// As [`and`](Self::and), if `value` has no more than `bits` bits.
+    fn and_within(self, what: &'static str, value: u32, bits: u32, fields: Fields) -> Self {
+        match fits(what, value, bits) {
+            Ok(()) => self.and(format_args!("{what} {value}"), fields),
+            Err(mistake) => self.wrong(mistake),
+        }
+    }
+
+    /// Destination MAC address.
+    pub fn destination_mac(self, mac: Mac) -> Self {
+        self.destination_mac_masked(mac, Mac::BROADCAST)
+    }
+
+    /// Destination MAC addresses that are `mac` in the bits of `mask`.
+    pub fn destination_mac_masked(self, mac: Mac, mask: Mac) -> Self {
+        let fields = Fields::none().outer(|set, is_mask| {
+            let [a, b, c, d, e, f] = masked(mac, mask, is_mask);
+            set.w().dmac_47_16(u32::from_be_bytes([a, b, c, d])).dmac_15_0(u16::from_be_bytes([e, f]));
+        });
+        self.and(format_args!("destination MAC address {mac}"), fields)
+    }
+
+    /// Source MAC address.
+    pub fn source_mac(self, mac: Mac) -> Self {
+        self.source_mac_masked(mac, Mac::BROADCAST)
+    }
+
+    /// Source MAC addresses that are `mac` in the bits of `mask`.
+    pub fn source_mac_masked(self, mac: Mac, mask: Mac) -> Self {
+        let fields = Fields::none().outer(|set, is_mask| {
+            let [a, b, c, d, e, f] = masked(mac, mask, is_mask);
+            set.w().smac_47_16(u32::from_be_bytes([a, b, c, d])).smac_15_0(u16::from_be_bytes([e, f]));
+        });
+        self.and(format_args!("source MAC address {mac}"), fields)
+    }
+
+    /// EtherType, after VLAN tags.
+    pub fn ethertype(self, ethertype: u16) -> Self {
+        self.and(format_args!("EtherType {ethertype:#06x}"), Fields::none().ethertype(ethertype))
+    }
+
+    /// VLAN of the outer tag, a C-VLAN tag (802.1Q), 12 bits.
+    pub fn vlan(self, vlan: u16) -> Self {
+        let fields = Fields::none().outer(|set, mask| {
+            set.w().cvlan_tag(true).first_vid(if mask { 0xfff } else { vlan & 0xfff });
+        });
+        self.and_within("VLAN", vlan.into(), 12, fields)
+    }
+
+    /// VLAN of the outer tag, an S-VLAN tag (802.1ad), 12 bits.
+    pub fn service_vlan(self, vlan: u16) -> Self {
+        let fields = Fields::none().outer(|set, mask| {
+            set.w().svlan_tag(true).first_vid(if mask { 0xfff } else { vlan & 0xfff });
+        });
+        let fields = fields.outer(|set, mask| {
+            if mask {
+                set.w().cvlan_tag(true);
+            }
+        });
+        self.and_within("service VLAN", vlan.into(), 12, fields)
+    }
+
+    /// VLAN of the tag inside the outer one, a C-VLAN tag, 12 bits.
+    pub fn inner_vlan(self, vlan: u16) -> Self {
+        let fields = Fields::none().misc(|set, mask| {
+            set.w().outer_second_cvlan_tag(true).outer_second_vid(if mask { 0xfff } else { vlan & 0xfff });
+        });
+        self.and_within("inner VLAN", vlan.into(), 12, fields)
+    }
+
+    /// Priority of the outer VLAN tag, 3 bits.
+    pub fn vlan_priority(self, priority: u8) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().first_prio(if mask { 7 } else { priority & 7 }));
+        self.and_within("VLAN priority", priority.into(), 3, fields)
+    }
+
+    /// Frames without a VLAN tag.
+    pub fn untagged(self) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().cvlan_tag(mask).svlan_tag(mask));
+        self.and("no VLAN tag", fields)
+    }
+
+    /// IPv4 packets.
+    pub fn ipv4(self) -> Self {
+        self.and("IPv4", Fields::none().ethertype(IPV4))
+    }
+
+    /// IPv6 packets.
+    pub fn ipv6(self) -> Self {
+        self.and("IPv6", Fields::none().ethertype(IPV6))
+    }
+
+    /// Source address, of IPv4 or of IPv6.
+    pub fn source_ip(self, address: IpAddr) -> Self {
+        self.source_net(address, if address.is_ipv4() { IPV4_BITS } else { IPV6_BITS })
+    }
+
+    /// Source addresses whose first `prefix` bits are those of `address`.
+    pub fn source_net(self, address: IpAddr, prefix: u8) -> Self {
+        self.net("source address", address, prefix, |set, bytes| _ = set.w().src_ipv4_src_ipv6(&bytes))
+    }
+
+    /// Destination address, of IPv4 or of IPv6.
+    pub fn destination_ip(self, address: IpAddr) -> Self {
+        self.destination_net(address, if address.is_ipv4() { IPV4_BITS } else { IPV6_BITS })
+    }
+
+    /// Destination addresses whose first `prefix` bits are those of `address`.
+    pub fn destination_net(self, address: IpAddr, prefix: u8) -> Self {
+        self.net("destination address", address, prefix, |set, bytes| _ = set.w().dst_ipv4_dst_ipv6(&bytes))
+    }
+
+    fn net(
+        self,
+        what: &'static str,
+        ip: IpAddr,
+        prefix: u8,
+        put: impl Fn(&mut FteMatchSetLyr24, Ipv6LayoutIpv4LayoutAuto),
+    ) -> Self {
+        let (bits, ethertype) = if ip.is_ipv4() { (IPV4_BITS, IPV4) } else { (IPV6_BITS, IPV6) };
+        if prefix > bits {
+            let of = if ip.is_ipv4() { "an IPv4 address" } else { "an IPv6 address" };
+            return self.wrong(Invalid::out_of_range("prefix", prefix.into(), 0..=bits.into(), of));
+        }
+        let (mask, ip_bytes) = (prefix_mask(prefix, bits), octets(ip));
+        let value: [u8; 16] = std::array::from_fn(|at| ip_bytes[at] & mask[at]);
+        let fields = Fields::none().outer(|set, is_mask| put(set, address(if is_mask { mask } else { value })));
+        self.and(format_args!("{what} {ip}/{prefix}"), fields.ethertype(ethertype))
+    }
+
+    /// IP protocol, after extension headers.
+    pub fn protocol(self, protocol: u8) -> Self {
+        self.and(format_args!("IP protocol {protocol}"), Fields::none().protocol(protocol))
+    }
+
+    /// Differentiated services code point, 6 bits.
+    pub fn dscp(self, dscp: u8) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().ip_dscp(if mask { 0x3f } else { dscp & 0x3f }));
+        self.and_within("DSCP", dscp.into(), 6, fields)
+    }
+
+    /// Explicit congestion notification, 2 bits.
+    pub fn ecn(self, ecn: u8) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().ip_ecn(if mask { 3 } else { ecn & 3 }));
+        self.and_within("ECN", ecn.into(), 2, fields)
+    }
+
+    /// Time to live of IPv4, or hop limit of IPv6.
+    pub fn hop_limit(self, hops: u8) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().ttl_hoplimit(if mask { u8::MAX } else { hops }));
+        self.and(format_args!("hop limit {hops}"), fields)
+    }
+
+    /// Fragments of IP packets, or all that is none. Only the first fragment has ports, and cards do not look for them
+    /// there.
+    pub fn fragments(self, wanted: bool) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().frag(mask || wanted));
+        self.and(if wanted { "a fragment" } else { "no fragment" }, fields)
+    }
+
+    /// TCP packets.
+    pub fn tcp(self) -> Self {
+        self.and("TCP", Fields::none().protocol(TCP))
+    }
+
+    /// UDP packets.
+    pub fn udp(self) -> Self {
+        self.and("UDP", Fields::none().protocol(UDP))
+    }
+
+    /// Source port of TCP.
+    pub fn tcp_source_port(self, port: u16) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().tcp_sport(if mask { u16::MAX } else { port }));
+        self.and(format_args!("TCP source port {port}"), fields.protocol(TCP))
+    }
+
+    /// Destination port of TCP.
+    pub fn tcp_destination_port(self, port: u16) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().tcp_dport(if mask { u16::MAX } else { port }));
+        self.and(format_args!("TCP destination port {port}"), fields.protocol(TCP))
+    }
+
+    /// Flags of TCP, from FIN (bit 0) to NS (bit 8): those of `mask` are as in `flags`.
+    pub fn tcp_flags(self, flags: u16, mask: u16) -> Self {
+        let fields = Fields::none()
+            .outer(|set, is_mask| _ = set.w().tcp_flags(if is_mask { mask & 0x1ff } else { flags & mask & 0x1ff }));
+        let matched = self.and(format_args!("TCP flags {flags:#x} of {mask:#x}"), fields.protocol(TCP));
+        match fits("TCP flags", (mask | flags).into(), 9) {
+            Ok(()) => matched,
+            Err(mistake) => matched.wrong(mistake),
+        }
+    }
+
+    /// Source port of UDP.
+    pub fn udp_source_port(self, port: u16) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().udp_sport(if mask { u16::MAX } else { port }));
+        self.and(format_args!("UDP source port {port}"), fields.protocol(UDP))
+    }
+
+    /// Destination port of UDP.
+    pub fn udp_destination_port(self, port: u16) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().udp_dport(if mask { u16::MAX } else { port }));
+        self.and(format_args!("UDP destination port {port}"), fields.protocol(UDP))
+    }
+
+    /// Frames in VXLAN of network `vni`, 24 bits. What is in them: [`inner`](Self::inner).
+    pub fn vxlan(self, vni: u32) -> Self {
+        let fields = Fields::none()
+            .protocol(UDP)
+            .outer(|set, mask| _ = set.w().udp_dport(if mask { u16::MAX } else { VXLAN_PORT }))
+            .misc(|set, mask| _ = set.w().vxlan_vni(if mask { 0xff_ffff } else { vni & 0xff_ffff }));
+        self.and_within("VXLAN network", vni, 24, fields)
+    }
+
+    /// GRE with payload of EtherType `protocol`.
+    pub fn gre(self, protocol: u16) -> Self {
+        let fields = Fields::none().misc(|set, mask| _ = set.w().gre_protocol(if mask { u16::MAX } else { protocol }));
+        self.and(format_args!("GRE of {protocol:#06x}"), fields.protocol(GRE))
+    }
+
+    /// Label of the outer MPLS header, 20 bits.
+    pub fn mpls_label(self, label: u32) -> Self {
+        let fields = Fields::none().ethertype(MPLS).misc2(|set, mask| {
+            let mut mpls = FteMatchMpls::default();
+            mpls.w().mpls_label(if mask { 0xf_ffff } else { label & 0xf_ffff });
+            set.w().outer_first_mpls(&mpls);
+        });
+        self.and_within("MPLS label", label, 20, fields)
+    }
+
+    /// Metadata register c of number 0 to 7, which an earlier table's rule set: those bits of `mask` are as in `value`.
+    pub fn metadata(self, register: u8, value: u32, mask: u32) -> Self {
+        if register > 7 {
+            return self.wrong(Invalid::out_of_range("metadata register", register.into(), 0..=7, "a card"));
+        }
+        let fields = Fields::none().misc2(|set, is_mask| {
+            let bits = if is_mask { mask } else { value & mask };
+            let set = set.w();
+            _ = match register {
+                0 => set.metadata_reg_c_0(bits),
+                1 => set.metadata_reg_c_1(bits),
+                2 => set.metadata_reg_c_2(bits),
+                3 => set.metadata_reg_c_3(bits),
+                4 => set.metadata_reg_c_4(bits),
+                5 => set.metadata_reg_c_5(bits),
+                6 => set.metadata_reg_c_6(bits),
+                _ => set.metadata_reg_c_7(bits),
+            };
+        });
+        self.and(format_args!("metadata register {register} of {:#x}", value & mask), fields)
+    }
+
+    /// The frame in the tunnel is as `inner` says: its MAC addresses, outer VLAN tag, IP and transport headers.
+    ///
+    /// Its check fails if `inner` has fields that no card looks at in a tunnel.
+    pub fn inner(self, inner: FlowMatch) -> Self {
+        let matched = match inner.mistake {
+            Some(mistake) => self.wrong(mistake),
+            None => self,
+        };
+        inner.facts.into_iter().fold(matched, |matched, fact| {
+            let beyond = fact.criteria.as_bytes()[PART..].iter().any(|byte| *byte != 0);
+            let name = format!("inner {}", fact.name);
+            if beyond {
+                let given = fact.name;
+                return matched.wrong(Invalid::NotA {
+                    what: "field that is matched inside a tunnel",
+                    given,
+                    mend: None,
+                });
+            }
+            matched.and(name, Fields { criteria: moved_in(&fact.criteria), value: moved_in(&fact.value) })
+        })
+    }
+
+    /// `match_criteria`.
+    pub fn criteria(&self) -> &FteMatchParam {
+        &self.criteria
+    }
+
+    /// `match_value`.
+    pub fn value(&self) -> &FteMatchParam {
+        &self.value
+    }
+
+    /// `match_criteria_enable`: bit n for the nth part of the criteria, if that is not empty.
+    pub(super) fn enabled(&self) -> u8 {
+        let parts = self.criteria.as_bytes().chunks(PART).zip(0..);
+        parts.fold(0, |all, (part, bit)| all | u8::from(part.iter().any(|byte| *byte != 0)) << bit)
+    }
+
+    /// Error unless it compares the bits of `criteria`, which are those of `by`.
+    pub(super) fn check_criteria(&self, criteria: &FteMatchParam, by: &str) -> Result<(), Error> {
+        self.check()?;
+        let differs = self.criteria.as_bytes().iter().zip(criteria.as_bytes()).position(|(own, other)| own != other);
+        match differs {
+            Some(offset) => Err(Invalid::OutsideCriteria { by: by.into(), offset }.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn masked(mac: Mac, mask: Mac, is_mask: bool) -> [u8; 6] {
+    if is_mask { mask.0 } else { std::array::from_fn(|at| mac.0[at] & mask.0[at]) }
+}
+
+/// The bits of both.
+fn united(one: &FteMatchParam, other: &FteMatchParam) -> FteMatchParam {
+    let mut bytes = [0; FteMatchParam::SIZE];
+    for ((byte, one), other) in bytes.iter_mut().zip(one.as_bytes()).zip(other.as_bytes()) {
+        *byte = one | other;
+    }
+    FteMatchParam::read(&bytes).unwrap_or_default()
+}
+
+/// What is of the outer headers, as inner ones.
+fn moved_in(outer: &FteMatchParam) -> FteMatchParam {
+    let mut bytes = [0; FteMatchParam::SIZE];
+    bytes[INNER..INNER + PART].copy_from_slice(&outer.as_bytes()[..PART]);
+    FteMatchParam::read(&bytes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    fn text(matched: FlowMatch) -> String {
+        matched.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn fields_that_exclude_each_other_are_both_named() {
+        let ten = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
+        let tcp = FlowMatch::new().tcp_destination_port(80);
+        assert_eq!(text(tcp.clone().udp()), "no frame has both TCP destination port 80 and UDP");
+        assert_eq!(text(tcp.clone().vxlan(5)), "no frame has both TCP destination port 80 and VXLAN network 5");
+        assert_eq!(
+            text(tcp.clone().tcp_destination_port(81)),
+            "no frame has both TCP destination port 80 and TCP destination port 81"
+        );
+        assert_eq!(
+            text(FlowMatch::new().ipv6().source_ip(ten)),
+            "no frame has both IPv6 and source address 10.0.0.1/32"
+        );
+        assert_eq!(text(FlowMatch::new().untagged().vlan(5)), "no frame has both no VLAN tag and VLAN 5");
+        assert_eq!(text(FlowMatch::new().vlan(5).service_vlan(5)), "no frame has both VLAN 5 and service VLAN 5");
+        assert!(text(FlowMatch::new().ethertype(0x806).destination_ip(ten)).contains("EtherType 0x0806"));
+        assert!(text(FlowMatch::new().inner(tcp.clone().udp())).contains("UDP"));
+        // Outside and inside are two frames.
+        FlowMatch::new().vxlan(7).inner(tcp).check().unwrap();
+        FlowMatch::new().destination_ip(ten).destination_net(ten, 8).check().unwrap();
+    }
+
+    #[test]
+    fn values_that_fields_have_not_are_refused() {
+        assert!(text(FlowMatch::new().vlan(4096)).starts_with("VLAN is 0x1000"));
+        assert!(text(FlowMatch::new().vxlan(1 << 24)).contains("24 bits"));
+        assert!(text(FlowMatch::new().source_net(Ipv4Addr::LOCALHOST.into(), 33)).contains("at most 32"));
+        assert!(text(FlowMatch::new().source_net(Ipv6Addr::LOCALHOST.into(), 129)).contains("at most 128"));
+        assert!(text(FlowMatch::new().metadata(8, 0, 0)).contains("at most 7"));
+        let in_tunnel = FlowMatch::new().inner(FlowMatch::new().vxlan(4));
+        assert_eq!(text(in_tunnel), "VXLAN network 4 is no field that is matched inside a tunnel");
+        let (criteria, mut value) = (FteMatchParam::ZERO, FteMatchParam::ZERO);
+        let mut set = FteMatchSetLyr24::ZERO;
+        set.w().tcp_dport(1);
+        value.w().outer_headers(&set);
+        assert!(text(FlowMatch::of_fields(&criteria, &value)).contains("byte 0x17"));
+    }
+
+    #[test]
+    fn prefixes_are_those_of_the_address() {
+        let net = FlowMatch::new().source_net(Ipv4Addr::new(10, 1, 2, 3).into(), 12);
+        let bytes = |all: &FteMatchParam| *all.outer_headers().src_ipv4_src_ipv6().ipv6_layout().ipv6();
+        assert_eq!(bytes(net.criteria())[..], [&[0; 12][..], &[0xff, 0xf0, 0, 0]].concat());
+        assert_eq!(bytes(net.value())[..], [&[0; 12][..], &[10, 0, 0, 0]].concat());
+        let all = FlowMatch::new().source_net(Ipv6Addr::LOCALHOST.into(), 0);
+        assert_eq!(bytes(all.criteria()), [0; 16]);
+        let one = FlowMatch::new().source_ip(Ipv6Addr::LOCALHOST.into());
+        assert_eq!((bytes(one.criteria()), bytes(one.value())), ([0xff; 16], Ipv6Addr::LOCALHOST.octets()));
+    }
+
+    #[test]
+    fn each_part_of_the_criteria_has_its_bit() {
+        assert_eq!(FlowMatch::new().enabled(), 0);
+        assert_eq!(FlowMatch::new().tcp().enabled(), 1);
+        assert_eq!(FlowMatch::new().vxlan(1).inner(FlowMatch::new().ipv4()).enabled(), 0b111);
+        assert_eq!(FlowMatch::new().metadata(3, 1, 1).enabled(), 0b1000);
+    }
+}

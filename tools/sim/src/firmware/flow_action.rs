@@ -1,0 +1,94 @@
+//! Modify header and packet reformat contexts: what flow entries do with frames. PRM "ALLOC_MODIFY_HEADER_CONTEXT",
+//! "ALLOC_PACKET_REFORMAT_CONTEXT".
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::flow::{ReformatType, SetAddCopyActionInAuto};
+use mlx5_prm::layout::Layout;
+
+use super::answer::Answer;
+use super::flow::{own, properties};
+use super::pages;
+use super::syndromes::Syndrome;
+use crate::function::{Context, Function};
+use crate::steering::{ModifyHeader, Reformat, Use};
+
+/// `ALLOC_MODIFY_HEADER_CONTEXT`.
+pub(super) fn alloc_modify_header(
+    f: &mut Function,
+    command: &AllocModifyHeaderContextIn,
+    list: &[u8],
+) -> Answer<AllocModifyHeaderContextOut> {
+    own(command.table_type(), false, 0)?;
+    let (most, count) =
+        (properties(&f.nic.firmware.caps, command.table_type()).max_modify_header_actions(), command.num_of_actions());
+    if count == 0 || count > most {
+        return Err(Syndrome::ModifyHeaderCount.into());
+    }
+    let (items, _) = list.as_chunks::<{ SetAddCopyActionInAuto::SIZE }>();
+    let items = items.get(..usize::from(count)).ok_or(Syndrome::InputListLength)?;
+    let actions: Vec<_> = items.iter().filter_map(|item| SetAddCopyActionInAuto::read(item)).collect();
+    let header = ModifyHeader::parse(command.table_type(), &actions).ok_or(Syndrome::ModifyHeaderAction)?;
+    f.nic.objects.steering.modify_headers.next_number().ok_or(Syndrome::TooManyModifyHeaders)?;
+    pages::reserve(f, Context::FlowEntry)?;
+    let number = f.nic.objects.steering.modify_headers.insert(header).map_err(|_| Syndrome::TooManyModifyHeaders)?;
+    let mut output = AllocModifyHeaderContextOut::ZERO;
+    output.w().modify_header_id(number);
+    Ok(output)
+}
+
+/// `DEALLOC_MODIFY_HEADER_CONTEXT`.
+pub(super) fn dealloc_modify_header(
+    f: &mut Function,
+    command: &DeallocModifyHeaderContextIn,
+) -> Answer<DeallocModifyHeaderContextOut> {
+    let number = command.modify_header_id();
+    let steering = &mut f.nic.objects.steering;
+    steering.modify_headers.get(number).ok_or(Syndrome::NoSuchModifyHeader)?;
+    if steering.is_used(Use::ModifyHeader(number)) {
+        return Err(Syndrome::ModifyHeaderInUse.into());
+    }
+    steering.modify_headers.remove(number);
+    pages::release(f, Context::FlowEntry);
+    Ok(DeallocModifyHeaderContextOut::ZERO)
+}
+
+/// `ALLOC_PACKET_REFORMAT_CONTEXT`: tunnels of frames.
+pub(super) fn alloc_packet_reformat(
+    f: &mut Function,
+    command: &AllocPacketReformatContextIn,
+    list: &[u8],
+) -> Answer<AllocPacketReformatContextOut> {
+    let context = command.packet_reformat_context();
+    if !matches!(context.reformat_type(), ReformatType::L2ToVxlan | ReformatType::L2ToL2Tunnel) {
+        return Err(Syndrome::ReformatType.into());
+    }
+    let len = usize::from(context.reformat_data_size());
+    if len == 0 || context.reformat_data_size() > f.nic.firmware.caps.flow_table().max_encap_header_size() {
+        return Err(Syndrome::ReformatSize.into());
+    }
+    let header = [&context.reformat_data()[..], list].concat();
+    let header = header.get(..len).ok_or(Syndrome::InputListLength)?.to_vec();
+    f.nic.objects.steering.reformats.next_number().ok_or(Syndrome::TooManyPacketReformats)?;
+    pages::reserve(f, Context::FlowEntry)?;
+    let number = f.nic.objects.steering.reformats.insert(Reformat { header });
+    let number = number.map_err(|_| Syndrome::TooManyPacketReformats)?;
+    let mut output = AllocPacketReformatContextOut::ZERO;
+    output.w().packet_reformat_id(number);
+    Ok(output)
+}
+
+/// `DEALLOC_PACKET_REFORMAT_CONTEXT`.
+pub(super) fn dealloc_packet_reformat(
+    f: &mut Function,
+    command: &DeallocPacketReformatContextIn,
+) -> Answer<DeallocPacketReformatContextOut> {
+    let number = command.packet_reformat_id();
+    let steering = &mut f.nic.objects.steering;
+    steering.reformats.get(number).ok_or(Syndrome::NoSuchPacketReformat)?;
+    if steering.is_used(Use::Reformat(number)) {
+        return Err(Syndrome::PacketReformatInUse.into());
+    }
+    steering.reformats.remove(number);
+    pages::release(f, Context::FlowEntry);
+    Ok(DeallocPacketReformatContextOut::ZERO)
+}
