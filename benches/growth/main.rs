@@ -9,6 +9,7 @@ mod hub;
 mod messages;
 mod queue_pairs;
 mod registration;
+mod rules;
 mod stage;
 mod timing;
 
@@ -18,12 +19,13 @@ use mlx5_benches::Failure;
 /// A section with its own table.
 type Section = fn(Extent) -> Result<(), Failure>;
 
-const SECTIONS: [(&str, Section); 5] = [
+const SECTIONS: [(&str, Section); 6] = [
     ("bring_up", bring_up::measure),
     ("queue_pairs", queue_pairs::measure),
     ("messages", messages::measure),
     ("hub", hub::measure),
     ("registration", registration::measure),
+    ("rules", rules::measure),
 ];
 
 fn main() {

@@ -145,7 +145,8 @@ impl FlowActions {
         Self::of(Fate::Send)
     }
 
-    /// The frame goes on to the kernel, as without the rule: for rules of a [`FlowMatcher`](super::matcher::FlowMatcher).
+    /// The frame goes on to the kernel, as without the rule: for rules of a
+    /// [`FlowMatcher`](super::matcher::FlowMatcher).
     pub fn kernel() -> Self {
         Self::of(Fate::Kernel)
     }
