@@ -82,11 +82,6 @@ impl<'a> Call<'a> {
         self.with(attr_id, 0, handle.0.into())
     }
 
-    /// Adds the handles of existing kernel objects, which the kernel always reads by their address.
-    pub fn handles(self, attr_id: u16, handles: &'a [u32]) -> io::Result<Self> {
-        self.with(attr_id, size_of_val(handles), handles.as_ptr() as u64)
-    }
-
     /// Adds a file descriptor that the kernel made.
     pub fn descriptor(self, attr_id: u16, fd: BorrowedFd<'a>) -> io::Result<Self> {
         self.with(attr_id, 0, fd.as_raw_fd() as u64)

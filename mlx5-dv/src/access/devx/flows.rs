@@ -62,7 +62,7 @@ impl KernelSteering for Devx {
             .and_then(|call| match flow.counter {
                 None => Ok(call),
                 Some(_) => call
-                    .handles(MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX, &counters)?
+                    .input(MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX, counters.as_bytes())?
                     .input(MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX_OFFSET, index.as_bytes()),
             })
             .and_then(|call| call.run(self.file()))
