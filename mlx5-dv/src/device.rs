@@ -1,6 +1,7 @@
 //! An open card.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use mlx5_prm::caps::{CmdHcaCap, RoceCap};
@@ -60,7 +61,43 @@ impl Device {
     /// # Errors
     /// [`Error::Refused`] names the obstacle and, where known, the command that removes it.
     pub fn open_devx(name: &str, options: Options) -> Result<Arc<Device>, Error> {
-        let devx::Opened { access, caps, gids } = devx::open(name, options)?;
+        Self::of_kernel(devx::open(name, options)?)
+    }
+
+    /// Takes part in a context of the kernel's that another process has created: `file` is a descriptor of its
+    /// [`export`](Self::export), or of libibverbs's (`cmd_fd` of an `ibv_context`). (`ibv_import_device`.)
+    ///
+    /// The processes share the card's objects: each can [import](crate::objects::Pd::import) what others have made, and
+    /// what any of them made stays until it destroys it, or the last one closes the context. `options` count as in
+    /// [`open_devx`](Self::open_devx).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a descriptor that is no context of an mlx5 device.
+    pub fn import(file: OwnedFd, options: Options) -> Result<Arc<Device>, Error> {
+        Self::of_kernel(devx::import(file, options)?)
+    }
+
+    /// A descriptor of the kernel's context, for another process: [`import`](Self::import) takes it, or libibverbs's
+    /// `ibv_import_device`. A child inherits it, or a Unix socket takes it along (`SCM_RIGHTS`). Who has it can use
+    /// and destroy all that this process has made by this `Device`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on a function that this process owns: no other can use it; [`Error::Io`] if there can be no
+    /// more descriptors.
+    pub fn export(&self) -> Result<OwnedFd, Error> {
+        let kernel = self.access.kernel_verbs().ok_or_else(|| {
+            let mend = "open the kernel's device (devx:), whose context processes share";
+            Invalid::WrongAccess {
+                what: "a context of several processes",
+                device: self.name().into(),
+                kernel: false,
+                mend,
+            }
+        })?;
+        kernel.context()
+    }
+
+    fn of_kernel(devx::Opened { access, caps, gids }: devx::Opened) -> Result<Arc<Device>, Error> {
         let mut device =
             Device { gids, mac: Mac([0; 6]), caps, root_flow_tables: Default::default(), owned: None, access };
         device.mac = device.port()?.mac;

@@ -4,13 +4,14 @@ use std::ptr::NonNull;
 
 use mlx5_prm::caps::DeviceMemCap;
 
-use super::BarMapping;
+use super::handle::ObjectHandle;
+use super::transport::BarMapping;
 use crate::error::{CommandError, Error, Invalid};
 
 /// Bytes of one access.
 pub(super) const DWORD: usize = 4;
 
-/// Memory on the card, on a function that this process owns. Offsets and lengths of accesses are multiples of 4.
+/// Memory on the card. Offsets and lengths of accesses are multiples of 4.
 pub trait CardMemory {
     /// Allocates `len` bytes, of what `caps` announces.
     fn alloc(&self, len: u32, caps: &DeviceMemCap) -> Result<MemicHandle, Error>;
@@ -30,14 +31,25 @@ pub struct MemicHandle {
     pages: (u64, u64),
     /// The pages in this process, and the allocation's offset in them.
     mapping: Option<(BarMapping, usize)>,
+    handle: ObjectHandle,
 }
 
 impl MemicHandle {
     pub(super) fn new(start: u64, len: u32, pages: (u64, u64), mapping: Option<(BarMapping, usize)>) -> Self {
-        MemicHandle { start, len, pages, mapping }
+        MemicHandle { start, len, pages, mapping, handle: ObjectHandle(0) }
     }
 
-    /// Where it starts in BAR 0, for contexts.
+    /// The kernel's, by its handle. Where in the BAR it starts the kernel does not tell.
+    pub(super) fn of_kernel(handle: ObjectHandle, len: u32, mapping: (BarMapping, usize)) -> Self {
+        MemicHandle { start: 0, len, pages: (0, 0), mapping: Some(mapping), handle }
+    }
+
+    /// The kernel's handle; 0 on a function that this process owns.
+    pub fn handle(&self) -> ObjectHandle {
+        self.handle
+    }
+
+    /// Where it starts in BAR 0, for contexts; 0 if it is the kernel's.
     pub fn start(&self) -> u64 {
         self.start
     }
@@ -72,6 +84,20 @@ impl MemicHandle {
     pub(super) fn store(&self, at: usize, bytes: [u8; DWORD]) -> Option<()> {
         // SAFETY: as for loads.
         self.mapped(at).map(|place| unsafe { place.cast::<u32>().write_volatile(u32::from_ne_bytes(bytes)) })
+    }
+
+    /// Loads from `first` on, which is mapped and which [`check`](Self::check) has found inside.
+    pub(super) fn load_all(&self, first: usize, bytes: &mut [u8]) {
+        for (at, dword) in (first..).step_by(DWORD).zip(bytes.chunks_exact_mut(DWORD)) {
+            dword.copy_from_slice(&self.load(at).unwrap_or_default());
+        }
+    }
+
+    /// Stores from `first` on, as [`load_all`](Self::load_all) loads.
+    pub(super) fn store_all(&self, first: usize, bytes: &[u8]) {
+        for (at, dword) in (first..).step_by(DWORD).zip(bytes.as_chunks().0) {
+            self.store(at, *dword);
+        }
     }
 
     /// Address of the dword at `at`, if it is mapped.

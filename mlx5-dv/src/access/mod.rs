@@ -16,7 +16,9 @@ use crate::memory::{DmaBuffer, HostMemory};
 
 mod device_memory;
 pub mod devx;
+mod handle;
 pub(crate) mod hca_cap;
+mod kernel_verbs;
 mod liveness;
 mod options;
 pub mod owned;
@@ -27,6 +29,8 @@ pub mod trace;
 mod transport;
 
 pub use device_memory::{CardMemory, MemicHandle};
+pub use handle::{ObjectHandle, UmemHandle};
+pub use kernel_verbs::{KernelObjectKind, KernelRegion, KernelVerbs};
 pub use options::Options;
 pub use safe::SafeCommand;
 pub use transport::{Bar, BarMapping, DmaSpace, Function, FunctionParts, Irq};
@@ -109,11 +113,6 @@ pub(crate) fn check_status(output: &[u8]) -> Result<(), CommandErrorKind> {
     }
 }
 
-/// Handle of an object in an [`Access`]. Unused (0) on an owned function, whose commands name the object; the kernel's
-/// handle on DevX.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ObjectHandle(pub u32);
-
 /// An asynchronous event. PRM "Event Queue Entry Format".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsyncEvent {
@@ -129,61 +128,6 @@ impl AsyncEvent {
     /// Converts an entry of an event queue.
     pub(crate) fn of(entry: &Eqe) -> Self {
         AsyncEvent { event_type: entry.event_type(), sub_type: entry.event_sub_type(), data: *entry.event_data() }
-    }
-}
-
-/// Registered memory, which the card names by number. The handle keeps the memory alive; [`Access::destroy_umem`]
-/// returns it. Dropping the handle instead leaks the memory, since the card may still use it.
-///
-/// ```compile_fail,E0451
-/// fn forge(memory: std::sync::Arc<mlx5_dv::memory::DmaBuffer>) -> mlx5_dv::access::UmemHandle {
-///     let handle = mlx5_dv::access::ObjectHandle(0);
-///     mlx5_dv::access::UmemHandle { umem_id: 7, handle, memory: Some(memory) } // fields are private
-/// }
-/// ```
-#[derive(Debug)]
-pub struct UmemHandle {
-    umem_id: u32,
-    handle: ObjectHandle,
-    /// `None` after `into_memory` or `leak`.
-    memory: Option<Arc<DmaBuffer>>,
-}
-
-impl UmemHandle {
-    pub(crate) fn new(umem_id: u32, handle: ObjectHandle, memory: Arc<DmaBuffer>) -> Self {
-        UmemHandle { umem_id, handle, memory: Some(memory) }
-    }
-
-    /// `umem_id` for contexts.
-    pub fn umem_id(&self) -> u32 {
-        self.umem_id
-    }
-
-    /// The access' own handle.
-    pub fn handle(&self) -> ObjectHandle {
-        self.handle
-    }
-
-    /// Returns the memory. The card must have released the umem.
-    pub(crate) fn into_memory(mut self) -> Option<Arc<DmaBuffer>> {
-        self.memory.take()
-    }
-}
-
-impl UmemHandle {
-    /// Leaks the memory on purpose: the card may use it forever.
-    pub(crate) fn leak(mut self) {
-        std::mem::forget(self.memory.take());
-    }
-}
-
-impl Drop for UmemHandle {
-    fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
-            let (umem_id, bytes) = (self.umem_id, memory.len());
-            tracing::error!(umem_id, bytes, "a umem was dropped and not destroyed; its memory is leaked");
-            std::mem::forget(memory);
-        }
     }
 }
 
@@ -335,8 +279,10 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     fn null_key(&self) -> Option<u32> {
         None
     }
-    /// Memory on the card; `None` where the kernel has the function, and that memory.
-    fn card_memory(&self) -> Option<&dyn CardMemory> {
+    /// Memory on the card.
+    fn card_memory(&self) -> &dyn CardMemory;
+    /// The kernel's own objects; `None` where this process owns the function.
+    fn kernel_verbs(&self) -> Option<&dyn KernelVerbs> {
         None
     }
     /// The kernel's steering interface; `None` on an owned function, where steering is done by commands.

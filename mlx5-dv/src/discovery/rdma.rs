@@ -125,8 +125,29 @@ impl Sysfs {
         card.rdma_devices.iter().filter_map(|name| self.rdma_device(name)).collect()
     }
 
+    /// Name of the RDMA device whose file has these numbers, major and minor; `None` if it is no RDMA device's.
+    pub fn rdma_device_of_file(&self, (major, minor): (u32, u32)) -> Option<String> {
+        let number = format!("{major}:{minor}");
+        let files = list(&self.path(UVERBS)).into_iter().map(|uverbs| self.path(UVERBS).join(uverbs));
+        let file = files.into_iter().find(|file| read(&file.join("dev")).as_deref() == Some(&number))?;
+        read(&file.join("ibdev"))
+    }
+
     /// What prevents this user from opening `device` with `devx:`.
     pub fn devx_obstacle(&self, device: &RdmaDevice) -> Option<Obstacle> {
+        self.interface_obstacle(device).or_else(|| {
+            let file = device.file.as_ref()?;
+            let (shown, obstacle) = (file.display(), |reason, fix: String| Some(Obstacle { reason, fix }));
+            match rustix::fs::access(self.in_root(file), Access::READ_OK | Access::WRITE_OK) {
+                Ok(()) => None,
+                Err(rustix::io::Errno::NOENT) => obstacle(format!("{shown} is missing"), "udevadm trigger".into()),
+                Err(_) => obstacle(format!("this user may not open {shown}"), format!("sudo chmod 666 {shown}")),
+            }
+        })
+    }
+
+    /// What prevents the use of `device` with `devx:`, whoever opens its file.
+    pub fn interface_obstacle(&self, device: &RdmaDevice) -> Option<Obstacle> {
         let obstacle = |reason: String, fix: &str| Some(Obstacle { reason, fix: fix.into() });
         if !device.driver.as_deref().is_some_and(|driver| driver.starts_with(DRIVER)) {
             let driver = device.driver.as_deref().unwrap_or("no PCI driver");
@@ -135,9 +156,9 @@ impl Sysfs {
                 "name a device of mlx5_core's",
             );
         }
-        let Some(file) = &device.file else {
+        if device.file.is_none() {
             return obstacle("it has no file in /dev/infiniband".into(), "modprobe ib_uverbs");
-        };
+        }
         let (core, own) = (self.uverbs_abi(), device.abi);
         if (core, own) != (Some(abi::IB_USER_VERBS_ABI_VERSION), Some(abi::MLX5_IB_UVERBS_ABI_VERSION)) {
             let shown = |version: Option<u32>| version.map_or("none".into(), |version| version.to_string());
@@ -150,12 +171,7 @@ impl Sysfs {
             );
             return obstacle(reason, "boot a kernel whose rdma/ib_user_verbs.h has these versions");
         }
-        let shown = file.display();
-        match rustix::fs::access(self.in_root(file), Access::READ_OK | Access::WRITE_OK) {
-            Ok(()) => None,
-            Err(rustix::io::Errno::NOENT) => obstacle(format!("{shown} is missing"), "udevadm trigger"),
-            Err(_) => obstacle(format!("this user may not open {shown}"), &format!("sudo chmod 666 {shown}")),
-        }
+        None
     }
 
     /// Version of the common uverbs interface; `None` without the module ib_uverbs.
@@ -279,6 +295,7 @@ mod tests {
         write(root, "sys/class/net/eth1/address", "02:00:c5:00:00:01\n");
         write(root, "sys/class/infiniband_verbs/abi_version", "6\n");
         write(root, "sys/class/infiniband_verbs/uverbs3/ibdev", "mlx5_0\n");
+        write(root, "sys/class/infiniband_verbs/uverbs3/dev", "231:195\n");
         write(root, "sys/class/infiniband_verbs/uverbs3/abi_version", "1\n");
         dir
     }
@@ -291,6 +308,8 @@ mod tests {
         let device = sysfs.rdma_device("mlx5_0").unwrap();
         assert_eq!(device.file.as_deref(), Some(Path::new("/dev/infiniband/uverbs3")));
         assert_eq!((device.abi, sysfs.uverbs_abi()), (Some(1), Some(6)));
+        assert_eq!(sysfs.rdma_device_of_file((231, 195)).as_deref(), Some("mlx5_0"));
+        assert_eq!((sysfs.rdma_device_of_file((231, 19)), sysfs.rdma_device_of_file((1, 3))), (None, None));
         assert_eq!((device.firmware.as_str(), device.node_guid.as_str()), ("16.35.4030", "0200:c5ff:fe00:0001"));
         let [port] = &device.ports[..] else { panic!("one port: {:?}", device.ports) };
         assert_eq!((port.number, port.state.as_str(), port.interface.as_deref()), (1, "ACTIVE", Some("eth1")));

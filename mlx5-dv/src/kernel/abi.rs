@@ -61,6 +61,117 @@ numbers! {
     UVERBS_ATTR_UHW_IN: u16 = DRIVER,
     /// Output of the driver.
     UVERBS_ATTR_UHW_OUT: u16 = DRIVER + 1,
+    /// Makes a call of the older interface, by `write`.
+    UVERBS_METHOD_INVOKE_WRITE: u16 = 0,
+    /// Its input.
+    UVERBS_ATTR_CORE_IN: u16 = 0,
+    /// Its output.
+    UVERBS_ATTR_CORE_OUT: u16 = 1,
+    /// Which one it is.
+    UVERBS_ATTR_WRITE_CMD: u16 = 2,
+    /// Allocates a protection domain.
+    IB_USER_VERBS_CMD_ALLOC_PD: u64 = 3,
+    /// Registers memory.
+    IB_USER_VERBS_CMD_REG_MR: u64 = 9,
+    /// Queries the context of a file that another process has opened.
+    UVERBS_METHOD_QUERY_CONTEXT: u16 = 4,
+    /// Number of completion vectors.
+    UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS: u16 = 0,
+    /// Features of the core.
+    UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT: u16 = 1,
+    /// What mlx5 told when the context was created.
+    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX: u16 = DRIVER,
+
+    /// A protection domain.
+    UVERBS_OBJECT_PD: u16 = 1,
+    /// Frees it.
+    UVERBS_METHOD_PD_DESTROY: u16 = 0,
+    /// Its handle.
+    UVERBS_ATTR_DESTROY_PD_HANDLE: u16 = 0,
+    /// Queries it.
+    MLX5_IB_METHOD_PD_QUERY: u16 = DRIVER,
+    /// Its handle.
+    MLX5_IB_ATTR_QUERY_PD_HANDLE: u16 = DRIVER,
+    /// Its number on the card.
+    MLX5_IB_ATTR_QUERY_PD_RESP_PDN: u16 = DRIVER + 1,
+
+    /// A memory region.
+    UVERBS_OBJECT_MR: u16 = 7,
+    /// Deregisters it.
+    UVERBS_METHOD_MR_DESTROY: u16 = 1,
+    /// Its handle.
+    UVERBS_ATTR_DESTROY_MR_HANDLE: u16 = 0,
+    /// Queries it.
+    UVERBS_METHOD_QUERY_MR: u16 = 3,
+    /// Its handle.
+    UVERBS_ATTR_QUERY_MR_HANDLE: u16 = 0,
+    /// Its local key.
+    UVERBS_ATTR_QUERY_MR_RESP_LKEY: u16 = 1,
+    /// Its remote key.
+    UVERBS_ATTR_QUERY_MR_RESP_RKEY: u16 = 2,
+    /// Its length.
+    UVERBS_ATTR_QUERY_MR_RESP_LENGTH: u16 = 3,
+    /// Its first address.
+    UVERBS_ATTR_QUERY_MR_RESP_IOVA: u16 = 4,
+    /// Registers device memory.
+    UVERBS_METHOD_DM_MR_REG: u16 = 0,
+    /// The region's handle.
+    UVERBS_ATTR_REG_DM_MR_HANDLE: u16 = 0,
+    /// Where in the device memory it starts.
+    UVERBS_ATTR_REG_DM_MR_OFFSET: u16 = 1,
+    /// Its length.
+    UVERBS_ATTR_REG_DM_MR_LENGTH: u16 = 2,
+    /// Its protection domain.
+    UVERBS_ATTR_REG_DM_MR_PD_HANDLE: u16 = 3,
+    /// Its access rights.
+    UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS: u16 = 4,
+    /// The device memory.
+    UVERBS_ATTR_REG_DM_MR_DM_HANDLE: u16 = 5,
+    /// Its local key.
+    UVERBS_ATTR_REG_DM_MR_RESP_LKEY: u16 = 6,
+    /// Its remote key.
+    UVERBS_ATTR_REG_DM_MR_RESP_RKEY: u16 = 7,
+
+    /// Device memory.
+    UVERBS_OBJECT_DM: u16 = 14,
+    /// Allocates it.
+    UVERBS_METHOD_DM_ALLOC: u16 = 0,
+    /// Its handle.
+    UVERBS_ATTR_ALLOC_DM_HANDLE: u16 = 0,
+    /// Its length.
+    UVERBS_ATTR_ALLOC_DM_LENGTH: u16 = 1,
+    /// Log of its alignment.
+    UVERBS_ATTR_ALLOC_DM_ALIGNMENT: u16 = 2,
+    /// Its offset in the page that is mapped.
+    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET: u16 = DRIVER,
+    /// Index of that page, for mmap.
+    MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX: u16 = DRIVER + 1,
+    /// Frees it.
+    UVERBS_METHOD_DM_FREE: u16 = 1,
+    /// Its handle.
+    UVERBS_ATTR_FREE_DM_HANDLE: u16 = 0,
+    /// Queries it.
+    MLX5_IB_METHOD_DM_QUERY: u16 = DRIVER + 1,
+    /// Its handle.
+    MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE: u16 = DRIVER,
+    /// Its offset in the page that is mapped.
+    MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET: u16 = DRIVER + 1,
+    /// Index of that page, for mmap.
+    MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX: u16 = DRIVER + 2,
+    /// Its length.
+    MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH: u16 = DRIVER + 3,
+    /// Makes an address that does an operation on it.
+    MLX5_IB_METHOD_DM_MAP_OP_ADDR: u16 = DRIVER,
+    /// Its handle.
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE: u16 = DRIVER,
+    /// The operation.
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP: u16 = DRIVER + 1,
+    /// The address's offset in the page that is mapped.
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET: u16 = DRIVER + 2,
+    /// Index of that page, for mmap.
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX: u16 = DRIVER + 3,
+    /// The mmap offset's command for device memory.
+    MLX5_IB_MMAP_DEVICE_MEM: u64 = 8,
 
     /// Create a DevX user context.
     MLX5_IB_ALLOC_UCTX_DEVX: u32 = 1,
@@ -156,8 +267,20 @@ numbers! {
     MLX5_IB_METHOD_DEVX_UMEM_DEREG: u16 = DRIVER + 1,
     /// Its handle.
     MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE: u16 = DRIVER,
+    /// The dma-buf that it is to be of.
+    MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD: u16 = DRIVER + 6,
     /// Write access for the card.
     IB_UVERBS_ACCESS_LOCAL_WRITE: u32 = 1,
+    /// Write access for the remote.
+    IB_UVERBS_ACCESS_REMOTE_WRITE: u32 = 2,
+    /// Read access for the remote.
+    IB_UVERBS_ACCESS_REMOTE_READ: u32 = 4,
+    /// Atomics of the remote.
+    IB_UVERBS_ACCESS_REMOTE_ATOMIC: u32 = 8,
+    /// Addresses count from zero.
+    IB_UVERBS_ACCESS_ZERO_BASED: u32 = 1 << 5,
+    /// Relaxed ordering; optional: a card without it ignores it.
+    IB_UVERBS_ACCESS_RELAXED_ORDERING: u32 = 1 << 20,
 
     /// Criteria of flow rules, and their priority.
     MLX5_IB_OBJECT_FLOW_MATCHER: u16 = DRIVER + 3,
@@ -369,6 +492,50 @@ structures! {
         num_dyn_bfregs: u32,
         /// Key of memory that discards writes.
         dump_fill_mkey: u32,
+    }
+
+    /// Input of `IB_USER_VERBS_CMD_ALLOC_PD`.
+    AllocPd, "ib_uverbs_alloc_pd" {
+        /// Unused by ioctls.
+        response: u64,
+    }
+
+    /// Its output.
+    AllocPdResp, "ib_uverbs_alloc_pd_resp" {
+        /// The domain's handle.
+        pd_handle: u32,
+    }
+
+    /// mlx5's part of that output.
+    AllocPdDriverResp, "mlx5_ib_alloc_pd_resp" {
+        /// Number of the domain on the card.
+        pdn: u32,
+    }
+
+    /// Input of `IB_USER_VERBS_CMD_REG_MR`.
+    RegMr, "ib_uverbs_reg_mr" {
+        /// Unused by ioctls.
+        response: u64,
+        /// Where the memory is in this process.
+        start: u64,
+        /// Its length.
+        length: u64,
+        /// The first address of the key.
+        hca_va: u64,
+        /// The protection domain.
+        pd_handle: u32,
+        /// `IB_UVERBS_ACCESS_...`
+        access_flags: u32,
+    }
+
+    /// Its output.
+    RegMrResp, "ib_uverbs_reg_mr_resp" {
+        /// The region's handle.
+        mr_handle: u32,
+        /// The local key.
+        lkey: u32,
+        /// The remote key.
+        rkey: u32,
     }
 
     /// Header before the output of an asynchronous query.

@@ -51,15 +51,6 @@ impl Translation {
         address >> log_size << log_size
     }
 
-    /// The `len` bytes at `first`, in the smallest pages.
-    pub(crate) fn smallest(first: u64, len: usize) -> Self {
-        Translation {
-            first,
-            log_size: Self::LOG_SMALLEST,
-            count: (len.max(1) as u64).div_ceil(1 << Self::LOG_SMALLEST),
-        }
-    }
-
     /// Device addresses of the pages.
     pub(crate) fn addresses(self) -> impl Iterator<Item = u64> {
         (0..self.count).map(move |i| self.first + (i << self.log_size))

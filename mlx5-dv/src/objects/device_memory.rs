@@ -6,26 +6,31 @@ use std::sync::Arc;
 
 use mlx5_prm::caps::DeviceMemCap;
 
+use super::kernel_object::{DeviceMemoryHandle, DeviceMemoryRegionHandle, not_shared, shared};
 use super::mkey::{AccessFlags, Mkey};
 use super::object::{DestroyError, destroy_sole};
 use super::pd::Pd;
-use crate::access::{CardMemory, MemicHandle};
+use crate::access::{CardMemory, MemicHandle, ObjectHandle};
 use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
 use crate::memory::{DataSegment, RemoteAddress};
 
+/// What is shared, in errors.
+const WHAT: &str = "device memory for several processes";
 /// Lengths are a multiple of this number of bytes.
 const UNIT: u64 = 64;
 
 /// Memory on the card (MEMIC): remotes and work requests reach it without PCIe, this process by loads and stores across
 /// PCIe. For counters, locks, and small data that many remotes read. PRM "Device Memory".
 ///
-/// Only on a function that this process owns: elsewhere the kernel manages it, and makes keys only for its own
-/// protection domains. Offsets and lengths of accesses are multiples of 4. Any thread may access it at any time; while
-/// the card writes, a read may mix old and new bytes. It has zeros at first.
+/// Offsets and lengths of accesses are multiples of 4. Any thread may access it at any time; while the card writes, a
+/// read may mix old and new bytes. It has zeros at first. On `devx:` it is the kernel's, and processes which share a
+/// context ([`Device::export`]) can share it.
 pub struct DeviceMemory {
     handle: Option<MemicHandle>,
+    /// Whether another process has allocated it, and frees it.
+    is_imported: bool,
     len: u32,
     device: Arc<Device>,
 }
@@ -41,9 +46,8 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the card has no such memory (`memic`); [`Error::Invalid`] for 0, more than
-    /// `max_memic_size`, more than is free, or a function that the kernel has; [`Error::Command`].
+    /// `max_memic_size`, or more than is free; [`Error::Command`].
     pub fn alloc(device: &Arc<Device>, len: usize) -> Result<Arc<Self>, Error> {
-        let memory = card_memory(device)?;
         let caps: DeviceMemCap = device.caps().current(CapPage::DeviceMemory).unwrap_or_default();
         if !caps.memic() {
             return Err(Error::Unsupported { what: "memory on the card".into(), capability: "memic" });
@@ -54,8 +58,31 @@ impl DeviceMemory {
             let refused = Invalid::out_of_range("the length of device memory", len as u64, limit, "this card");
             refused.capability("max_memic_size")
         })?;
-        let handle = Some(memory.alloc(len, &caps)?);
-        Ok(Arc::new(DeviceMemory { handle, len, device: Arc::clone(device) }))
+        let handle = Some(device.access().card_memory().alloc(len, &caps)?);
+        Ok(Arc::new(DeviceMemory { handle, is_imported: false, len, device: Arc::clone(device) }))
+    }
+
+    /// Maps memory that another process has allocated, which shares `device`'s context. Dropping it leaves the
+    /// allocation as it is. (`ibv_import_dm`, `ibv_unimport_dm`.)
+    ///
+    /// The pages stay this process's until it is dropped, also if the other process frees the memory before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a handle that is no device memory of this context, or on a function that this process
+    /// owns.
+    pub fn import(device: &Arc<Device>, handle: DeviceMemoryHandle) -> Result<Arc<Self>, Error> {
+        let handle = shared(device, WHAT)?.query_dm(ObjectHandle(handle.0))?;
+        let len = handle.len();
+        Ok(Arc::new(DeviceMemory { handle: Some(handle), is_imported: true, len, device: Arc::clone(device) }))
+    }
+
+    /// Names the memory to processes that share the context: `handle` of libibverbs's `ibv_dm`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on a function that this process owns: nobody shares it.
+    pub fn handle(&self) -> Result<DeviceMemoryHandle, Error> {
+        shared(&self.device, WHAT)?;
+        Ok(DeviceMemoryHandle(self.parts()?.1.handle().0))
     }
 
     /// Length in bytes.
@@ -93,17 +120,17 @@ impl DeviceMemory {
 
     fn parts(&self) -> Result<(&dyn CardMemory, &MemicHandle), Error> {
         let handle = self.handle.as_ref().ok_or(Invalid::Empty { what: "device memory", lacks: "bytes" })?;
-        Ok((card_memory(&self.device)?, handle))
+        Ok((self.device.access().card_memory(), handle))
     }
 
-    /// Frees the memory. On an error it stays alive and is returned.
+    /// Frees the memory, if it is not imported. On an error it stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, DeviceMemory::free)
     }
 
     fn free(&mut self) -> Result<(), CommandError> {
-        if let (Some(handle), Some(memory)) = (&self.handle, self.device.access().card_memory()) {
-            memory.free(handle)?;
+        if let (Some(handle), false) = (&self.handle, self.is_imported) {
+            self.device.access().card_memory().free(handle)?;
         }
         self.handle = None;
         Ok(())
@@ -116,16 +143,6 @@ impl Drop for DeviceMemory {
             tracing::error!(%error, "device memory was not freed; it is lost until the card is reset");
         }
     }
-}
-
-/// The access's interface to it.
-fn card_memory(device: &Device) -> Result<&dyn CardMemory, Error> {
-    let access = device.access();
-    access.card_memory().ok_or_else(|| {
-        let (what, device) = ("memory on the card", access.name().to_owned());
-        let mend = "use a MemoryRegion, or a function that is bound to vfio-pci";
-        Invalid::WrongAccess { what, device, kernel: true, mend }.into()
-    })
 }
 
 /// Registered [`DeviceMemory`]: work requests and remotes access it by key, at addresses that count from 0.
@@ -159,7 +176,7 @@ impl DeviceMemoryRegion {
             return Err(Invalid::OutOfBounds { what: "bytes", given, of: "device memory", len }.into());
         }
         let (_, handle) = memory.parts()?;
-        let mkey = Mkey::of_device_memory(pd, handle.start() + range.start as u64, range.len() as u64, access)?;
+        let mkey = Mkey::of_device_memory(pd, handle, range.start as u64..range.end as u64, access)?;
         Ok(Arc::new(DeviceMemoryRegion { mkey, memory: Arc::clone(memory), range, access, pd: Arc::clone(pd) }))
     }
 
@@ -181,6 +198,17 @@ impl DeviceMemoryRegion {
     /// The protection domain.
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
+    }
+
+    /// Names the region to processes that share the context, for
+    /// [`ImportedRegion::import_device_memory`](super::ImportedRegion::import_device_memory).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on a function that this process owns: nobody shares it.
+    pub fn handle(&self) -> Result<DeviceMemoryRegionHandle, Error> {
+        let what = "a memory region for several processes";
+        let handle = self.mkey.kernel_handle().ok_or_else(|| not_shared(self.pd.device(), what))?;
+        Ok(DeviceMemoryRegionHandle(handle.0))
     }
 
     /// The access rights.

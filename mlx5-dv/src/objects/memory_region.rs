@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::kernel_object::{RegionHandle, not_shared};
 use super::mkey::{AccessFlags, Mkey, SMALLEST};
 use super::object::{DestroyError, destroy_sole};
 use super::pd::Pd;
@@ -206,7 +207,8 @@ impl MemoryRegion {
     }
 
     /// Page size of the card's translation in bytes: with larger pages the card does fewer lookups. At most 1 GiB, and
-    /// limited by the alignment of the memory's address in this process and on the card.
+    /// limited by the alignment of the memory's address in this process and on the card. On `devx:` 4096, though the
+    /// kernel uses the largest pages that fit: it does not tell which.
     pub fn card_page_size(&self) -> usize {
         1 << self.mkey.log_page_size()
     }
@@ -219,6 +221,18 @@ impl MemoryRegion {
     /// The key for the remote.
     pub fn rkey(&self) -> u32 {
         self.mkey.key()
+    }
+
+    /// Names the region to processes that share the context ([`Device::export`](crate::Device::export)): `handle` of
+    /// libibverbs's `ibv_mr`, for [`ImportedRegion::import`](super::ImportedRegion::import). Its rights count there,
+    /// too: the other process's work requests write it only with [`AccessFlags::LOCAL_WRITE`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on a function that this process owns: nobody shares it.
+    pub fn handle(&self) -> Result<RegionHandle, Error> {
+        let handle = self.mkey.kernel_handle();
+        let what = "a memory region for several processes";
+        handle.map(|handle| RegionHandle(handle.0)).ok_or_else(|| not_shared(self.pd.device(), what))
     }
 
     /// The access rights.

@@ -1,6 +1,7 @@
 //! Memory keys.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use mlx5_prm::caps::CmdHcaCap;
@@ -9,12 +10,16 @@ use mlx5_prm::ctx::{AccessMode, Mkc};
 use mlx5_prm::layout::Be64;
 
 use super::check::within;
+use super::kernel_object::KernelObject;
 use super::object::Object;
 use super::pd::Pd;
-use crate::access::UmemHandle;
+use crate::access::{KernelObjectKind, KernelRegion, MemicHandle, ObjectHandle};
 use crate::caps::{CapPage, Caps};
-use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
+use crate::kernel::abi::{
+    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_RELAXED_ORDERING, IB_UVERBS_ACCESS_REMOTE_ATOMIC,
+    IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
+};
 use crate::memory::{DmaBuffer, Iova, Translation};
 
 bitflags::bitflags! {
@@ -49,43 +54,14 @@ const PAGE_PRESENT: u64 = 0b11;
 pub struct Mkey {
     key: u32,
     log_page_size: u32,
-    object: Object,
-    /// The key's umem, on an access where only the kernel knows DMA addresses. After the key, which refers to it.
-    memory: Option<KeyMemory>,
+    holder: Holder,
 }
 
-/// Memory that a key names by umem.
+/// Who has made the key: where only the kernel knows DMA addresses, it registers the memory.
 #[derive(Debug)]
-struct KeyMemory {
-    umem: Option<UmemHandle>,
-    device: Arc<Device>,
-}
-
-impl KeyMemory {
-    fn of(device: &Arc<Device>, memory: &Arc<DmaBuffer>) -> Result<Self, Error> {
-        let umem = device.access().register_umem(Arc::clone(memory), true)?;
-        Ok(KeyMemory { umem: Some(umem), device: Arc::clone(device) })
-    }
-
-    fn id(&self) -> u32 {
-        self.umem.as_ref().map_or(0, UmemHandle::umem_id)
-    }
-
-    fn forget(&mut self) -> Result<(), CommandError> {
-        let Some(umem) = self.umem.take() else { return Ok(()) };
-        self.device.access().destroy_umem(umem).map_err(|(umem, error)| {
-            self.umem = Some(umem);
-            error
-        })
-    }
-}
-
-impl Drop for KeyMemory {
-    fn drop(&mut self) {
-        if let Err(error) = self.forget() {
-            tracing::error!(%error, "a key's umem was not destroyed; it stays with the card, and so does its memory");
-        }
-    }
+enum Holder {
+    Firmware(Object),
+    Kernel(KernelObject),
 }
 
 impl fmt::Debug for Mkey {
@@ -105,17 +81,16 @@ impl Mkey {
         check_remote_writes(access)?;
         within("the length of a memory region", host.data_len() as u64, "log_max_mrw_sz", caps.log_max_mrw_sz)?;
 
+        if let Some(kernel) = pd.device().access().kernel_verbs() {
+            // SAFETY: grants access to `memory`'s data and no other byte. `MemoryRegion` keeps the buffer until the key
+            // is destroyed, and leaks it if that fails; nobody has a reference to the data.
+            let region = unsafe { kernel.reg_mr(pd.kernel_handle(), host, start, kernel_rights(access)) }?;
+            return Ok(Mkey::of_kernel(pd, region));
+        }
         // The whole pages before the data are left out where their addresses would be negative.
         let skipped = if start < host.data_offset() as u64 { host.data_offset() & !(SMALLEST - 1) } else { 0 };
         let (first, iova) = (start - (host.data_offset() - skipped) as u64, Iova(memory.iova().0 + skipped as u64));
-        let len = host.len() - skipped;
-        let device = pd.device();
-        let place = (!device.access().knows_addresses()).then(|| KeyMemory::of(device, memory)).transpose()?;
-        let pages = match &place {
-            None => Translation::of(first, iova, len),
-            // The kernel does not report the page size that it uses.
-            Some(_) => Translation::smallest(first, len),
-        };
+        let pages = Translation::of(first, iova, host.len() - skipped);
         let octwords = octwords(pages)?;
         let mut context = Mkc::default();
         context
@@ -132,26 +107,40 @@ impl Mkey {
         set_rights(&mut context, access);
         let mut create = CreateMkeyIn::default();
         create.w().memory_key_mkey_entry(&context).translations_octword_actual_size(octwords);
-        if let Some(place) = &place {
-            create.w().mkey_umem_valid(true).mkey_umem_id(place.id()).mkey_umem_offset(host.data_offset() as u64);
-        }
-        let list = if place.is_some() { Vec::new() } else { entries(pages) };
         let what = format!("{} bytes of memory", host.data_len());
-        let create = WithTail::new(create, list);
+        let create = WithTail::new(create, entries(pages));
         // SAFETY: grants access to `memory`'s data and no other byte: `start_addr` and `len` are the data's.
         // `MemoryRegion` keeps the buffer until the key is destroyed, and leaks it if that fails; nobody has a
         // reference to the data.
         let created =
             unsafe { Object::create_over_memory(pd.device(), &create, &what, |out| end_of(out.reply.mkey_index())) };
         let (object, out) = created?;
-        Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size: pages.log_size, object, memory: place })
+        let key = out.reply.mkey_index() << 8;
+        Ok(Mkey { key, log_page_size: pages.log_size, holder: Holder::Firmware(object) })
     }
 
-    /// Creates a key of `pd` for `len` bytes of device memory from `start` of BAR 0 on. Its addresses count from 0. PRM
-    /// "Memory Key", access mode MEMIC.
-    pub(super) fn of_device_memory(pd: &Pd, start: u64, len: u64, access: AccessFlags) -> Result<Self, Error> {
+    /// The key of a region that the kernel has registered. Both keys are one, as mlx5's are; the kernel does not tell
+    /// its page size, which is at least the smallest.
+    fn of_kernel(pd: &Pd, region: KernelRegion) -> Self {
+        let object = KernelObject::made(pd.device(), KernelObjectKind::Region, region.handle);
+        Mkey { key: region.lkey, log_page_size: Translation::LOG_SMALLEST, holder: Holder::Kernel(object) }
+    }
+
+    /// Creates a key of `pd` for the bytes `range` of device memory. Its addresses count from 0. PRM "Memory Key",
+    /// access mode MEMIC.
+    pub(super) fn of_device_memory(
+        pd: &Pd,
+        memory: &MemicHandle,
+        range: Range<u64>,
+        access: AccessFlags,
+    ) -> Result<Self, Error> {
         check_access(access, pd.device().caps())?;
         check_remote_writes(access)?;
+        let (start, len) = (memory.start() + range.start, range.end - range.start);
+        if let Some(kernel) = pd.device().access().kernel_verbs() {
+            let rights = kernel_rights(access - AccessFlags::RELAXED_ORDERING);
+            return Ok(Mkey::of_kernel(pd, kernel.reg_dm_mr(pd.kernel_handle(), memory, range.start, len, rights)?));
+        }
         let mut context = Mkc::default();
         context.set_access_mode(AccessMode::Memic);
         set_rights(&mut context, access);
@@ -163,12 +152,20 @@ impl Mkey {
         let created =
             unsafe { Object::create_over_memory(pd.device(), &create, &what, |out| end_of(out.mkey_index())) };
         let (object, out) = created?;
-        Ok(Mkey { key: out.mkey_index() << 8, log_page_size: 0, object, memory: None })
+        Ok(Mkey { key: out.mkey_index() << 8, log_page_size: 0, holder: Holder::Firmware(object) })
     }
 
     /// The key, both local and remote: `mkey_index` and the variant.
     pub fn key(&self) -> u32 {
         self.key
+    }
+
+    /// The kernel's handle, if the kernel has registered it.
+    pub(super) fn kernel_handle(&self) -> Option<ObjectHandle> {
+        match &self.holder {
+            Holder::Firmware(_) => None,
+            Holder::Kernel(object) => Some(object.handle()),
+        }
     }
 
     /// Log of the page size in the card's translation.
@@ -178,8 +175,10 @@ impl Mkey {
 
     /// Destroys the key. Afterwards it grants no access.
     pub(super) fn destroy(&mut self) -> Result<(), CommandError> {
-        self.object.destroy()?;
-        self.memory.as_mut().map_or(Ok(()), KeyMemory::forget)
+        match &mut self.holder {
+            Holder::Firmware(object) => object.destroy(),
+            Holder::Kernel(object) => object.destroy(),
+        }
     }
 }
 
@@ -212,6 +211,20 @@ fn set_rights(context: &mut Mkc, access: AccessFlags) {
         .rr(access.contains(AccessFlags::REMOTE_READ))
         .rw(access.contains(AccessFlags::REMOTE_WRITE))
         .a(access.contains(AccessFlags::REMOTE_ATOMIC));
+}
+
+/// `access` as the kernel has it.
+fn kernel_rights(access: AccessFlags) -> u32 {
+    [
+        (AccessFlags::LOCAL_WRITE, IB_UVERBS_ACCESS_LOCAL_WRITE),
+        (AccessFlags::REMOTE_WRITE, IB_UVERBS_ACCESS_REMOTE_WRITE),
+        (AccessFlags::REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_READ),
+        (AccessFlags::REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_ATOMIC),
+        (AccessFlags::RELAXED_ORDERING, IB_UVERBS_ACCESS_RELAXED_ORDERING),
+    ]
+    .into_iter()
+    .filter(|(flag, _)| access.contains(*flag))
+    .fold(0, |rights, (_, right)| rights | right)
 }
 
 /// Error for a remote's right to write without LOCAL_WRITE.

@@ -19,5 +19,6 @@ mod refusals;
 mod regions;
 mod resize;
 mod several;
+mod sharing;
 mod unreliable;
 mod windows;

@@ -7,7 +7,7 @@ use mlx5_dv::queue::*;
 use mlx5_dv::{ClockRate, Device, Events};
 
 use crate::table::Offered::{No, Part, Whole};
-use crate::table::{EVERY, OWNED, Row, Section, calls};
+use crate::table::{DEVX, EVERY, OWNED, Row, Section, calls};
 
 /// A row: its verbs, how much is offered, the calls, the ways, the transports, the judges, remarks.
 macro_rules! row {
@@ -33,6 +33,7 @@ const PINGPONG: &str = "devx::libmlx5_is_at_the_other_end";
 const SHARED: &str = "devx::shared_receives_are_those_of_libmlx5";
 const XRC: &str = "three_ways::messages_name_shared_queues_of_libmlx5_and_of_ours";
 const KEYS: &str = "devx::keys_open_and_close_for_libmlx5";
+const SHARING: &str = "devx::processes_share_what_they_export";
 const FRAMES: &str = "devx::frames_pass_beside_the_kernels_own";
 const CONNECTED: &str = "RC, UC, XRC";
 const ALL: &str = "RC, UC, XRC, UD";
@@ -151,18 +152,32 @@ const MEMORY: &[Row] = &[
     ),
     row!(
         ["alloc_dm", "free_dm", "reg_dm_mr"],
-        Part(
-            "operations by addresses (`MODIFY_MEMIC`); on devx the kernel makes keys for its own protection domains only"
-        ),
+        Part("operations by addresses (`MODIFY_MEMIC`)"),
         [DeviceMemory::alloc, DeviceMemory::destroy, DeviceMemoryRegion::register],
-        OWNED,
+        EVERY,
         "",
-        [],
+        [SHARING],
         ""
     ),
     row!(
         ["import_pd", "import_mr", "import_dm", "unimport_pd", "unimport_mr", "unimport_dm"],
-        No("objects of another process's context are not taken over")
+        Whole,
+        [
+            Device::export,
+            Device::import,
+            Pd::handle,
+            Pd::import,
+            MemoryRegion::handle,
+            ImportedRegion::import,
+            DeviceMemory::handle,
+            DeviceMemory::import,
+            DeviceMemoryRegion::handle,
+            ImportedRegion::import_device_memory,
+        ],
+        DEVX,
+        "",
+        [SHARING],
+        "With processes on libibverbs, too. A function that a process owns nobody else can use"
     ),
 ];
 

@@ -26,7 +26,6 @@ pub const EVERY: &[Way] = &[Way::Vfio, Way::Devx, Way::VfioUser, Way::Sim];
 /// The ways to a function that is ours alone.
 pub const OWNED: &[Way] = &[Way::Vfio, Way::VfioUser, Way::Sim];
 /// The way beside the kernel's driver.
-#[expect(dead_code, reason = "for rows to come")]
 pub const DEVX: &[Way] = &[Way::Devx];
 
 /// One or more verbs that belong together.

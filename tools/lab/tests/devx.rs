@@ -32,7 +32,9 @@ kill_in_traffic() {
 "#;
 
 /// How often a program tries a key that is closed.
-const CLOSED_KEYS: usize = 5;
+const CLOSED_KEYS: usize = 5 + IMPORTS;
+/// How often a process imports what another exports. Each tries at last a key that is closed.
+const IMPORTS: usize = 3;
 /// A multicast group.
 const GROUP: &str = "239.1.2.3";
 /// Where the guest sees our C programs.
@@ -59,7 +61,7 @@ fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     let programs = tempfile::tempdir()?;
-    for name in ["atomics", "fast_keys", "now"] {
+    for name in ["atomics", "fast_keys", "now", "shared"] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs").join(name).with_extension("c");
         verbs_program(&source, &programs.path().join(name))?;
     }
@@ -75,6 +77,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     keys_open_and_close_for_libmlx5(&lab)?;
     groups_are_those_of_librdmacm(&lab)?;
     our_clock_is_that_of_libmlx5(&lab)?;
+    processes_share_what_they_export(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     events_come(&lab)?;
@@ -398,6 +401,32 @@ fn our_clock_is_that_of_libmlx5(lab: &Lab) -> TestResult {
     let rates: BTreeSet<&str> =
         said.lines().filter_map(|line| line.split_once(" at ")?.1.strip_suffix(" kHz")).collect();
     assert_eq!(rates.len(), 1, "{said}");
+    Ok(())
+}
+
+/// A process exports its context, a protection domain, a memory region and memory on the card to another one, which
+/// does RC traffic with them: ours to one in C on libibverbs, that one to ours, ours to ours.
+fn processes_share_what_they_export(lab: &Lab) -> TestResult {
+    let theirs = format!("{C_PROGRAMS}/shared");
+    let (export, import) = ("shared -d devx:mlx5_0 --socket", "shared --import --socket");
+    let pairs: [(&str, &str); IMPORTS] =
+        [(export, &format!("{theirs} import")), (&format!("{theirs} export"), import), (export, import)];
+    for (round, (export, import)) in pairs.into_iter().enumerate() {
+        let socket = format!("/tmp/shared{round}");
+        // The C program takes the device after the socket.
+        let device = if export.contains(C_PROGRAMS) { "mlx5_0" } else { "" };
+        let listens = format!("grep -q ' 00010000 .* {socket}$' /proc/net/unix");
+        let server = lab.serve(&format!("{export} {socket} {device}"), &listens)?;
+        let said = lab.call(server, &format!("{import} {socket}"))?;
+        assert!(said.contains("exported, and read what was written"), "{said}");
+        assert!(said.contains("imported, and a deregistered key is refused"), "{said}");
+        if !export.contains(C_PROGRAMS) {
+            assert!(said.contains("not destroyed"), "{said}");
+        }
+        if !import.contains(C_PROGRAMS) {
+            assert!(said.contains("77777 (protection domain) is no handle of an object of this context"), "{said}");
+        }
+    }
     Ok(())
 }
 

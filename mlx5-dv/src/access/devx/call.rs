@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use zerocopy::IntoBytes;
 
 use crate::access::ObjectHandle;
+use crate::error::Error;
 use crate::kernel::abi::{Attribute, CallHeader, RDMA_DRIVER_MLX5, RDMA_VERBS_IOCTL, UVERBS_ATTR_F_MANDATORY};
 
 /// Inputs up to this length travel in the attribute itself.
@@ -140,6 +141,17 @@ impl Done {
     pub fn handle(&self, attr_id: u16) -> io::Result<ObjectHandle> {
         Ok(ObjectHandle(self.data(attr_id)? as u32))
     }
+}
+
+/// The error for a kernel that refused to register `what`.
+pub fn not_registered(what: String, source: io::Error) -> Error {
+    let fix = match source.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            Some("raise the limit of locked memory: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit".into())
+        }
+        _ => None,
+    };
+    Error::Memory { reason: format!("the kernel refused to register {what}"), fix, source: Some(source) }
 }
 
 #[cfg(test)]

@@ -5,8 +5,11 @@
 //! kernel inserts the context's uid into each command, and destroys whatever is left when this process ends. Memory is
 //! named by umems alone, since only the kernel knows its DMA addresses.
 //!
+//! Protection domains, memory regions and device memory are the kernel's own objects: other processes may import them.
+//!
 //! `open.rs` finds and opens the device, `call.rs` is one ioctl, `events.rs` and `queries.rs` read what the kernel
-//! delivers later, `flows.rs` steers frames, `clock.rs` reads the card's clock.
+//! delivers later, `flows.rs` steers frames, `clock.rs` reads the card's clock, `verbs.rs` has what the kernel makes by
+//! its own verbs.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,8 +25,8 @@ use super::sealed::Sealed;
 use super::subscribers::Subscribers;
 use super::trace::{CommandSpan, Traced};
 use super::{
-    Access, AsyncEvent, BarMapping, KernelSteering, ObjectHandle, Options, RawCommand, UarHandle, UarMapping,
-    UmemHandle, check_status, no_vector,
+    Access, AsyncEvent, BarMapping, CardMemory, KernelSteering, KernelVerbs, ObjectHandle, Options, RawCommand,
+    UarHandle, UarMapping, UmemHandle, check_status, no_vector,
 };
 use crate::caps::Caps;
 use crate::discovery::{RdmaDevice, RdmaGid, Sysfs};
@@ -38,9 +41,10 @@ mod events;
 mod flows;
 mod open;
 mod queries;
+mod verbs;
 
 use crate::kernel::abi::*;
-use call::Call;
+use call::{Call, not_registered};
 use clock::ClockPage;
 use events::Events;
 use queries::Queries;
@@ -69,13 +73,28 @@ pub(crate) struct Opened {
 pub(crate) fn open(name: &str, options: Options) -> Result<Opened, Error> {
     let sysfs = Sysfs::default();
     let device = open::find(&sysfs, name)?;
-    let access: Arc<dyn Access> = Arc::new(Devx::new(&device, &options)?);
+    let context = open::open(&device)?;
+    start(&sysfs, &device, context, options)
+}
+
+/// Opens the device of `file`, a context that another process has created.
+///
+/// # Errors
+/// [`Error::Refused`] for a file that is no context of an mlx5 device, or that its process has created without DevX.
+pub(crate) fn import(file: OwnedFd, options: Options) -> Result<Opened, Error> {
+    let sysfs = Sysfs::default();
+    let (device, context) = open::import(&sysfs, file)?;
+    start(&sysfs, &device, context, options)
+}
+
+fn start(sysfs: &Sysfs, device: &RdmaDevice, context: open::Context, options: Options) -> Result<Opened, Error> {
+    let access: Arc<dyn Access> = Arc::new(Devx::new(device, context, &options)?);
     let access = match options.observers.any() {
         true => Traced::new(access, options.observers.clone()),
         false => access,
     };
     let caps = query_all(&*access, firmware_version(&device.firmware))?;
-    let gids = sysfs.gids(name, PORT);
+    let gids = sysfs.gids(&device.name, PORT);
     let gids =
         gids.into_iter().filter(RdmaGid::is_roce_v2).filter_map(|gid| Some(Gid::of(gid.index, gid.address, gid.mac?)));
     Ok(Opened { access, caps, gids: gids.collect() })
@@ -105,8 +124,7 @@ pub struct Devx {
 }
 
 impl Devx {
-    fn new(device: &RdmaDevice, options: &Options) -> Result<Self, Error> {
-        let context = open::open(device)?;
+    fn new(device: &RdmaDevice, context: open::Context, options: &Options) -> Result<Self, Error> {
         let liveness = Liveness::new();
         let subscribers = Arc::new(Subscribers::default());
         let waiters: Arc<dyn Wake> = Arc::clone(&subscribers) as _;
@@ -319,13 +337,7 @@ impl Access for Devx {
             .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, umem_id.as_mut_bytes()))
             .and_then(|call| call.run(self.file()))
             .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE));
-        let handle = called.map_err(|source| Error::Memory {
-            reason: format!("the kernel refused to register {} bytes of memory", host.len()),
-            fix: (source.raw_os_error() == Some(libc::ENOMEM)).then(|| {
-                "raise the limit of locked memory: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit".into()
-            }),
-            source: Some(source),
-        })?;
+        let handle = called.map_err(|source| not_registered(format!("{} bytes of memory", host.len()), source))?;
         Ok(UmemHandle::new(umem_id, handle, memory))
     }
 
@@ -446,6 +458,14 @@ impl Access for Devx {
 
     fn death(&self) -> Option<Error> {
         self.liveness.death().map(Error::Dead)
+    }
+
+    fn card_memory(&self) -> &dyn CardMemory {
+        self
+    }
+
+    fn kernel_verbs(&self) -> Option<&dyn KernelVerbs> {
+        Some(self)
     }
 
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {

@@ -1,4 +1,5 @@
-//! Opens a context by device name: finds the file, checks kernel and card, and suggests a fix where that fails.
+//! Opens a context by device name, or imports that of another process: finds the file, checks kernel and card, and
+//! suggests a fix where that fails.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -22,6 +23,19 @@ pub struct Context {
     pub null_key: Option<u32>,
     /// Offset of the card's clock on its page, if the kernel shows it.
     pub clock_offset: Option<u64>,
+}
+
+impl Context {
+    fn of(file: OwnedFd, vectors: u32, answer: &AllocContextOut) -> Self {
+        let has = |mask| answer.comp_mask & mask != 0;
+        Context {
+            file,
+            vectors,
+            null_key: has(MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY).then_some(answer.dump_fill_mkey),
+            clock_offset: has(MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET)
+                .then_some(answer.hca_core_clock_offset),
+        }
+    }
 }
 
 /// The error that `device` cannot be opened: the reason, and the command that fixes it.
@@ -55,13 +69,45 @@ pub fn open(device: &RdmaDevice) -> Result<Context, Error> {
         file.map_err(|error| refused(name, format!("{} cannot be opened", path.display()), None, Some(error)))?;
     let file = OwnedFd::from(file);
     let (vectors, answer) = get_context(&file).map_err(|error| no_context(name, error))?;
-    let has = |mask| answer.comp_mask & mask != 0;
-    Ok(Context {
-        file,
-        vectors,
-        null_key: has(MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY).then_some(answer.dump_fill_mkey),
-        clock_offset: has(MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET).then_some(answer.hca_core_clock_offset),
-    })
+    Ok(Context::of(file, vectors, &answer))
+}
+
+/// Takes part in the context of `file`, which another process has created; finds its device.
+pub fn import(sysfs: &Sysfs, file: OwnedFd) -> Result<(RdmaDevice, Context), Error> {
+    let unknown = |source| refused("imported", "the descriptor is no RDMA device's file", None, source);
+    let stat = rustix::fs::fstat(&file).map_err(|error| unknown(Some(error.into())))?;
+    let is_device = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device();
+    let number = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    let name = if is_device { sysfs.rdma_device_of_file(number) } else { None };
+    let name = name.ok_or_else(|| unknown(None))?;
+    let device = sysfs.rdma_device(&name).ok_or_else(|| unknown(None))?;
+    if let Some(obstacle) = sysfs.interface_obstacle(&device) {
+        return Err(refused(&name, obstacle.reason, Some(&obstacle.fix), None));
+    }
+    let (vectors, answer) = query_context(&file).map_err(|error| not_imported(&name, error))?;
+    Ok((device, Context::of(file, vectors, &answer)))
+}
+
+/// The error for a context that could not be imported.
+fn not_imported(name: &str, error: io::Error) -> Error {
+    let reason = match error.raw_os_error() {
+        Some(libc::EINVAL) => "the descriptor has no context: its process opened the file and did not create one",
+        Some(libc::EPROTONOSUPPORT | libc::ENOTTY | libc::ENOENT) => "the kernel is too old to import a context (5.9)",
+        _ => "the kernel refused to import the context",
+    };
+    refused(name, reason, None, Some(error))
+}
+
+/// Queries the context that another process has created: as [`get_context`].
+fn query_context(file: &OwnedFd) -> io::Result<(u32, AllocContextOut)> {
+    let mut answer = AllocContextOut::default();
+    let (mut vectors, mut core) = (0u32, 0u64);
+    Call::new(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT)
+        .output(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, vectors.as_mut_bytes())?
+        .output(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, core.as_mut_bytes())?
+        .output(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, answer.as_mut_bytes())?
+        .run(file.as_fd())?;
+    Ok((vectors, answer))
 }
 
 /// Creates the context; returns its number of completion vectors, and the driver's answer.

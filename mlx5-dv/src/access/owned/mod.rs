@@ -271,8 +271,8 @@ impl Access for Owned {
         Ok(self.registers.internal_timer()?)
     }
 
-    fn card_memory(&self) -> Option<&dyn CardMemory> {
-        Some(self)
+    fn card_memory(&self) -> &dyn CardMemory {
+        self
     }
 
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::{CommandRecord, Direction, Observers};
 use crate::access::sealed::Sealed;
 use crate::access::{
-    Access, AsyncEvent, CardMemory, KernelSteering, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle,
+    Access, AsyncEvent, CardMemory, KernelSteering, KernelVerbs, ObjectHandle, RawCommand, UarHandle, UarMapping,
+    UmemHandle,
 };
 use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
@@ -190,8 +191,12 @@ impl Access for Traced {
         self.inner.null_key()
     }
 
-    fn card_memory(&self) -> Option<&dyn CardMemory> {
+    fn card_memory(&self) -> &dyn CardMemory {
         self.inner.card_memory()
+    }
+
+    fn kernel_verbs(&self) -> Option<&dyn KernelVerbs> {
+        self.inner.kernel_verbs()
     }
 
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {

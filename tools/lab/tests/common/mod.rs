@@ -54,6 +54,7 @@ pub fn build() -> Result<Build, Report> {
         "rules",
         "atomics",
         "fast_keys",
+        "shared",
         "asyncwatch",
         "tokio",
     ];

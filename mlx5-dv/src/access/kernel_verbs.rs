@@ -1,0 +1,82 @@
+//! The interface to objects that the kernel makes and that processes share.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use super::device_memory::MemicHandle;
+use super::handle::ObjectHandle;
+use crate::error::{CommandError, Error};
+use crate::memory::HostMemory;
+
+/// What the kernel makes by its own verbs. Handles name such objects in all processes that have the context's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelObjectKind {
+    /// A protection domain.
+    Pd,
+    /// A memory region, of memory of the host or of the card.
+    Region,
+    /// Memory on the card.
+    DeviceMemory,
+}
+
+impl fmt::Display for KernelObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KernelObjectKind::Pd => "protection domain",
+            KernelObjectKind::Region => "memory region",
+            KernelObjectKind::DeviceMemory => "device memory",
+        })
+    }
+}
+
+/// A region that the kernel has registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelRegion {
+    /// Its handle.
+    pub handle: ObjectHandle,
+    /// First address of its keys.
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Key for local work requests.
+    pub lkey: u32,
+    /// Key for the remote.
+    pub rkey: u32,
+}
+
+/// The kernel's own objects, on a function that the kernel has. Access rights are `IB_UVERBS_ACCESS_...`.
+pub trait KernelVerbs {
+    /// Another descriptor of the context's file.
+    fn context(&self) -> Result<OwnedFd, Error>;
+    /// Allocates a protection domain: its handle, and `pd` for contexts.
+    fn alloc_pd(&self) -> Result<(ObjectHandle, u32), CommandError>;
+    /// `pd` for contexts of a protection domain. Errors: [`Error::Invalid`] for a handle that is none.
+    fn query_pd(&self, pd: ObjectHandle) -> Result<u32, Error>;
+    /// Registers `memory`'s data in the domain `pd`; `start` is the first address of its keys.
+    ///
+    /// # Safety
+    /// As for [`Access::create`](super::Access::create): who calls keeps the memory until [`destroy`](Self::destroy)
+    /// has succeeded, or forever.
+    unsafe fn reg_mr(
+        &self,
+        pd: ObjectHandle,
+        memory: &HostMemory,
+        start: u64,
+        access: u32,
+    ) -> Result<KernelRegion, Error>;
+    /// Registers bytes of device memory in the domain `pd`. Its addresses count from 0.
+    fn reg_dm_mr(
+        &self,
+        pd: ObjectHandle,
+        memory: &MemicHandle,
+        offset: u64,
+        len: u64,
+        access: u32,
+    ) -> Result<KernelRegion, Error>;
+    /// Queries a region. Errors: [`Error::Invalid`] for a handle that is none.
+    fn query_mr(&self, region: ObjectHandle) -> Result<KernelRegion, Error>;
+    /// Queries and maps device memory. Errors: [`Error::Invalid`] for a handle that is none.
+    fn query_dm(&self, memory: ObjectHandle) -> Result<MemicHandle, Error>;
+    /// Destroys an object. On a dead card it is gone, which is a success.
+    fn destroy(&self, kind: KernelObjectKind, object: ObjectHandle) -> Result<(), CommandError>;
+}
