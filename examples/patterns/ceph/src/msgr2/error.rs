@@ -61,7 +61,7 @@ pub enum State {
     Signature,
     /// Who the other end is, or the session that it comes back to.
     Session,
-    /// The server's user: [`Protocol::accept`], [`Protocol::resume`] or [`Protocol::refuse`].
+    /// The server's user: `Protocol::accept`, `Protocol::resume` or `Protocol::refuse`.
     Decision,
     /// Messages.
     Ready,
