@@ -3,63 +3,31 @@
 //! Does the same as verbs.c, in the same order, and prints the same lines: "row api instructions-per-operation". The
 //! time stamp counter serves as an instruction counter, as it does under QEMU's `-icount`.
 
-use std::hint::black_box;
+mod keys;
+mod many;
+mod stage;
+
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use mlx5_benches::{Failure, completion, connect};
-use mlx5_dv::Device;
 use mlx5_dv::objects::{
-    AccessFlags, AddressHandle, AddressPath, CqOptions, DatagramAttributes, DoorbellMode, FlowMatch, FlowMatcher,
-    FlowRule, MemoryRegion, Pd, QpOptions, QueuePair, Rq, RqOptions, Sq, SqOptions, Srq, SrqOptions, Tir, Tis,
-    TransportDomain, Uar,
+    DatagramAttributes, Dct, DctOptions, DoorbellMode, FlowMatch, FlowMatcher, FlowRule, InitiatorAttributes,
+    QpOptions, QueuePair, Rq, RqOptions, Sq, SqOptions, Srq, SrqOptions, Tir, Tis, TransportDomain, Uar,
 };
 use mlx5_dv::queue::ethernet::{EthernetReceiveQueue, FrameFlags, Frames};
 use mlx5_dv::queue::{
-    BlueFlame, Completion, CompletionQueue, DataSegment, Datagrams, GRH, Messages, Plain, PostError, ReceiveQueue,
-    RemoteAddress, RetireError, SendBatch, SendDoorbell, SendQueue, Service, SharedReceiveQueue, Work, WorkError,
-    WrFlags,
+    BlueFlame, CompletionQueue, Datagrams, DynamicMessages, GRH, Messages, Plain, PostError, ReceiveQueue, RetireError,
+    SendBatch, SendDoorbell, SendQueue, Service, Shared, SharedReceiveQueue, Work, WrFlags,
 };
 use mlx5_prm::values::PathMtu;
 
-/// Work requests in a round.
-const POSTS: usize = 64;
-/// Number of different work requests, used in turn.
-const REQUESTS: usize = 16;
-/// Message size in bytes.
-const BYTES: usize = 64;
-const WARM_UP: usize = 3;
-const ROUNDS: usize = 15;
-const DEPTH: u32 = 128;
-/// Bytes of a frame that are inline in its WQE, as in libmlx5.
-const HEADER: usize = 18;
-const QKEY: u32 = 0x1111_1111;
-/// Ethernet type of the frames: one for experiments.
-const ETHERTYPE: u16 = 0x88b5;
-const PATIENCE: Duration = Duration::from_secs(60);
-
-#[inline(always)]
-fn ticks() -> u64 {
-    compiler_fence(Ordering::SeqCst);
-    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
-    let now = unsafe { std::arch::x86_64::_rdtsc() };
-    compiler_fence(Ordering::SeqCst);
-    now
-}
-
-/// Source and destination of one message.
-struct Request {
-    remote: RemoteAddress,
-    local: DataSegment,
-    /// The same, without the bytes of a frame that are inline.
-    behind_header: DataSegment,
-    target: DataSegment,
-    to: AddressHandle,
-    data: [u8; BYTES],
-}
+use stage::{
+    ACCESS_KEY, BYTES, Common, DEPTH, ETHERTYPE, HEADER, PATIENCE, POSTS, QKEY, REQUESTS, ROUNDS, Request, WARM_UP,
+    of_nothing, poll, report, ticks,
+};
 
 /// A receive queue of any kind.
 trait Receiver {
@@ -155,6 +123,15 @@ operations! {
     Datagrams, Datagram, "ud", true:
         // SAFETY: as above.
         |batch, id, flags, request| unsafe { batch.send(id, flags, &request.to, &[request.local]) };
+    DynamicMessages, DynamicInline, "dc_inline", false:
+        |batch, id, flags, request| {
+            batch.write_inline(id, flags, &request.target_of_dc, request.remote, &request.data)
+        };
+    DynamicMessages, Dynamic, "dc", false:
+        // SAFETY: as above.
+        |batch, id, flags, request| unsafe {
+            batch.write(id, flags, &request.target_of_dc, request.remote, &[request.local])
+        };
     Frames, FrameInline, "frame_inline", true:
         |batch, id, flags, request| batch.send_inline(id, frame_flags(flags), &request.data);
     Frames, Frame, "frame", true:
@@ -204,97 +181,18 @@ fn post_receives<R: Receiver>(queue: &mut R, requests: &[Request; REQUESTS], bat
     Ok(ticks() - start)
 }
 
-/// Ticks for [`POSTS`] completions, polled `width` at a time, each given back to its queue by `retire`; `None` if one
-/// was not there yet.
-#[inline(always)]
-fn poll(queue: &mut CompletionQueue, width: usize, mut retire: impl FnMut(&Work) -> Option<u64>) -> Option<u64> {
-    let mut sum = 0u64;
-    let mut take = |completion: Result<Completion, WorkError>| {
-        let completion = completion.ok()?;
-        sum = sum.wrapping_add(retire(&completion.work)?).wrapping_add(u64::from(completion.byte_len));
-        Some(())
-    };
-    let start = ticks();
-    if width == 1 {
-        for _ in 0..POSTS {
-            take(queue.poll()?)?;
-        }
-    } else {
-        let mut left = POSTS;
-        while left > 0 {
-            let mut some = 0;
-            for completion in queue.poll_batch(width) {
-                take(completion)?;
-                some += 1;
-            }
-            if some != width {
-                return None;
-            }
-            left -= width;
-        }
-    }
-    black_box(sum);
-    Some(ticks() - start)
-}
-
 #[inline(never)]
 fn poll_sends<S: Service, D: SendDoorbell>(
     queue: &mut CompletionQueue,
     width: usize,
     sender: &mut SendQueue<D, S>,
 ) -> Option<u64> {
-    poll(queue, width, |work| sender.retire(work).ok())
+    poll(queue, width, |completion| sender.retire(&completion.work).ok())
 }
 
 #[inline(never)]
 fn poll_receives<R: Receiver>(queue: &mut CompletionQueue, width: usize, receiver: &mut R) -> Option<u64> {
-    poll(queue, width, |work| receiver.retire(work).ok())
-}
-
-/// Shared by all queues.
-struct Common {
-    device: Arc<Device>,
-    uar: Arc<Uar>,
-    pd: Arc<Pd>,
-    memory: Arc<MemoryRegion>,
-    path: AddressPath,
-    /// Column of the table for these figures.
-    doorbell: String,
-}
-
-impl Common {
-    fn new(device: &Arc<Device>, uar: Arc<Uar>, doorbell: &str) -> Result<Self, Failure> {
-        let pd = Pd::alloc(device)?;
-        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
-        let memory = MemoryRegion::allocate(&pd, 4096, access)?;
-        let gid = device.gids().first().ok_or("the card has no GID")?;
-        let path = AddressPath::new(gid.address.octets(), gid.mac);
-        Ok(Common { device: Arc::clone(device), uar, pd, memory, path, doorbell: doorbell.to_owned() })
-    }
-
-    fn cq(&self) -> Result<CompletionQueue, Failure> {
-        Ok(CompletionQueue::create(&self.uar, CqOptions::default().entries(2 * POSTS as u32))?)
-    }
-
-    /// Messages that begin with `start`, to queue pair `qpn`, whose receives have `room` bytes.
-    fn requests(&self, start: &[u8], qpn: u32, room: usize) -> Result<Box<[Request; REQUESTS]>, Failure> {
-        let to = AddressHandle::new(&self.device, &self.path, qpn, QKEY)?;
-        let memory = &self.memory;
-        let request = |i: usize| {
-            let (from, target) = (i * BYTES, 2048 + i * BYTES);
-            let data = std::array::from_fn(|j| start.get(j).copied().unwrap_or((from + j) as u8));
-            memory.write(from, &data);
-            Request {
-                remote: memory.remote_at(target),
-                local: memory.segment(from..from + BYTES),
-                behind_header: memory.segment(from + HEADER..from + BYTES),
-                target: memory.segment(target..target + room),
-                to,
-                data,
-            }
-        };
-        Ok(black_box(Box::new(std::array::from_fn(request))))
-    }
+    poll(queue, width, |completion| receiver.retire(&completion.work).ok())
 }
 
 /// A send queue, and the receive queue that it sends to.
@@ -313,6 +211,8 @@ struct Bench<'a, S: Service, D: SendDoorbell, R> {
     _rule: Option<FlowRule>,
     /// Whose messages the receiver takes, where that is not it.
     _receiver: Option<Arc<QueuePair>>,
+    /// Target of dynamically connected messages.
+    _target: Option<Arc<Dct>>,
 }
 
 impl<'a, D: DoorbellMode> Bench<'a, Messages, D, ReceiveQueue> {
@@ -343,6 +243,21 @@ impl<'a, D: DoorbellMode> Bench<'a, Messages, D, SharedReceiveQueue> {
         let mut bench = Bench::new(common, sender.send_queue()?, srq.receive_queue()?, sent, received, requests);
         bench._receiver = Some(receiver);
         Ok(bench)
+    }
+}
+
+impl<'a, D: DoorbellMode> Bench<'a, DynamicMessages, D, SharedReceiveQueue> {
+    /// A dynamically connected initiator and its target.
+    fn dynamic(common: &'a Common) -> Result<Self, Failure> {
+        let (sent, received) = (common.cq()?, common.cq()?);
+        let srq = Srq::create(&common.pd, SrqOptions::default().wqes(DEPTH - 1))?;
+        let target = Dct::create(&common.pd, &srq, received.cq(), &DctOptions::new(ACCESS_KEY))?;
+        let options = QpOptions::default().wqes(DEPTH, 0).inline_bytes(BYTES as u16).dc_initiator();
+        let sender = QueuePair::create(&common.pd, &common.uar, sent.cq(), sent.cq(), options)?;
+        sender.activate_initiator(&InitiatorAttributes::default())?;
+        let requests = common.requests(&[], target.dctn(), BYTES)?;
+        let bench = Bench::new(common, sender.dc_send_queue()?, srq.receive_queue()?, sent, received, requests);
+        Ok(Bench { _target: Some(target), ..bench })
     }
 }
 
@@ -398,10 +313,21 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
         received: CompletionQueue,
         requests: Box<[Request; REQUESTS]>,
     ) -> Self {
-        let nothing = ticks();
-        let nothing = ticks() - nothing;
+        let nothing = of_nothing();
         let pause = Duration::from_millis(1);
-        Bench { sender, receiver, sent, received, requests, nothing, pause, common, _rule: None, _receiver: None }
+        Bench {
+            sender,
+            receiver,
+            sent,
+            received,
+            requests,
+            nothing,
+            pause,
+            common,
+            _rule: None,
+            _receiver: None,
+            _target: None,
+        }
     }
 
     /// Polls until everything posted has completed, on both sides.
@@ -415,12 +341,8 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
         Ok(())
     }
 
-    /// The median of all rounds, for each operation.
-    fn report(&self, row: &str, mut samples: Vec<u64>) {
-        samples.drain(..WARM_UP);
-        samples.sort_unstable();
-        let ticks = samples[ROUNDS / 2] - self.nothing;
-        println!("{row} {} {:.2}", self.common.doorbell, ticks as f64 / POSTS as f64);
+    fn report(&self, row: &str, samples: Vec<u64>) {
+        report(self.common, row, self.nothing, samples);
     }
 
     /// [`POSTS`] receives, with a doorbell record for each `batch`: the ticks.
@@ -485,7 +407,10 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
     }
 }
 
-fn measure_all<D: DoorbellMode>(common: &Common) -> Result<(), Failure> {
+fn measure_all<D: DoorbellMode>(common: &Common) -> Result<(), Failure>
+where
+    Shared<D>: DoorbellMode,
+{
     let mut connected = Bench::<Messages, D, _>::connected(common)?;
     connected.measure_post::<WriteInline>()?;
     connected.measure_post::<Write>()?;
@@ -515,7 +440,18 @@ fn measure_all<D: DoorbellMode>(common: &Common) -> Result<(), Failure> {
     frames.measure_receive::<Frame>("receive_frame")?;
     frames.measure_poll::<Frame>("poll_frame", |bench, width| {
         poll_receives(&mut bench.received, width, &mut bench.receiver)
-    })
+    })?;
+    drop(frames);
+    let mut dynamic = Bench::<DynamicMessages, D, _>::dynamic(common)?;
+    dynamic.measure_post::<DynamicInline>()?;
+    dynamic.measure_post::<Dynamic>()?;
+    drop(dynamic);
+    keys::measure::<D>(common)?;
+    // Last: a BlueFlame register that was shared stays so.
+    for count in [1, 16, 256, 1024] {
+        many::measure::<Shared<D>>(common, count)?;
+    }
+    Ok(())
 }
 
 fn main() -> Result<(), Failure> {

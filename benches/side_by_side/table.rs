@@ -104,6 +104,11 @@ fn title(row: &str) -> String {
         "ud" => "UD SEND 64 B from memory",
         "frame_inline" => "Ethernet frame of 64 B inline",
         "frame" => "Ethernet frame of 64 B, 46 of them from memory",
+        "dc_inline" => "DC RDMA WRITE 64 B inline",
+        "dc" => "DC RDMA WRITE 64 B from memory",
+        "register_1" => "fast registration of one part",
+        "register_4" => "fast registration of four parts",
+        "poll_many" => "poll a send of one of many queue pairs",
         "poll_send" => "poll a send",
         "receive_frame" => "Ethernet RECV",
         "poll_receive" => "poll a receive",
@@ -112,6 +117,8 @@ fn title(row: &str) -> String {
     };
     match parts[1..] {
         [batch, signal] => format!("{operation}, {batch} a doorbell, {}", signalled(signal)),
+        [count] if parts[0] == "poll_many" => format!("{operation}, {count} in turn"),
+        [batch] if parts[0].starts_with("register") => format!("{operation}, {batch} a doorbell"),
         [width] if parts[0].starts_with("poll") => format!("{operation}, {width} at a time"),
         [batch] => format!("{operation}, {batch} a doorbell record"),
         _ => operation.into(),

@@ -28,13 +28,14 @@ enum {
 	PATIENCE = 60, /* seconds */
 	GRH = 40,      /* bytes before the data of a datagram received */
 	QKEY = 0x11111111,
+	ACCESS_KEY = 0x1234567, /* of a dynamically connected target */
 	ETHERTYPE = 0x88b5, /* of frames: one for experiments */
 };
 
-enum op { WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, UD_INLINE, UD, FRAME_INLINE, FRAME, OPS };
+enum op { WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, UD_INLINE, UD, FRAME_INLINE, FRAME, DC_INLINE, DC, OPS };
 
 static const char *const names[OPS] = { "write_inline", "write", "send_inline", "send",  "read",
-					"ud_inline",	"ud",	 "frame_inline", "frame" };
+					"ud_inline",	"ud",	 "frame_inline", "frame", "dc_inline", "dc" };
 
 /* One message: source and destination. */
 struct request {
@@ -73,7 +74,7 @@ static struct ibv_sge send_sges[POSTS], recv_sges[POSTS];
 
 ALWAYS int is_inline(enum op op)
 {
-	return op == WRITE_INLINE || op == SEND_INLINE || op == UD_INLINE || op == FRAME_INLINE;
+	return op == WRITE_INLINE || op == SEND_INLINE || op == UD_INLINE || op == FRAME_INLINE || op == DC_INLINE;
 }
 
 ALWAYS int is_datagram(enum op op)
@@ -86,16 +87,21 @@ ALWAYS int is_frame(enum op op)
 	return op == FRAME_INLINE || op == FRAME;
 }
 
+ALWAYS int is_dynamic(enum op op)
+{
+	return op == DC_INLINE || op == DC;
+}
+
 ALWAYS int is_rdma(enum op op)
 {
-	return op == WRITE_INLINE || op == WRITE || op == READ;
+	return op == WRITE_INLINE || op == WRITE || op == READ || is_dynamic(op);
 }
 
 static void prepare(enum op op, unsigned batch)
 {
 	static const enum ibv_wr_opcode opcodes[OPS] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_SEND,
 							 IBV_WR_RDMA_READ,  IBV_WR_SEND,       IBV_WR_SEND, IBV_WR_SEND,
-							 IBV_WR_SEND };
+							 IBV_WR_SEND,	    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE };
 
 	memset(send_list, 0, sizeof(send_list));
 	for (unsigned i = 0; i < POSTS; i++) {
@@ -150,6 +156,7 @@ ALWAYS uint64_t post_classic(enum op op, unsigned batch, unsigned unsignalled)
 ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(sender);
+	struct mlx5dv_qp_ex *dc = is_dynamic(op) ? mlx5dv_qp_ex_from_ibv_qp_ex(qp) : NULL;
 	uint64_t start = ticks();
 
 	for (unsigned first = 0; first < POSTS; first += batch) {
@@ -159,7 +166,7 @@ ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 
 			qp->wr_id = i;
 			qp->wr_flags = (i & unsignalled) == unsignalled ? IBV_SEND_SIGNALED : 0;
-			if (op == WRITE || op == WRITE_INLINE)
+			if (op == WRITE || op == WRITE_INLINE || is_dynamic(op))
 				ibv_wr_rdma_write(qp, request->rkey, request->remote);
 			else if (op == READ)
 				ibv_wr_rdma_read(qp, request->rkey, request->remote);
@@ -167,6 +174,8 @@ ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 				ibv_wr_send(qp);
 			if (is_datagram(op))
 				ibv_wr_set_ud_addr(qp, request->ah, request->qpn, QKEY);
+			if (is_dynamic(op))
+				mlx5dv_wr_set_dc_addr(dc, request->ah, request->qpn, ACCESS_KEY);
 			if (is_inline(op))
 				ibv_wr_set_inline_data(qp, request->data, BYTES);
 			else
@@ -225,14 +234,18 @@ typedef uint64_t (*post_function)(unsigned batch, unsigned unsignalled);
 
 #define POSTS_OF(api) \
 	POST(api, WRITE_INLINE) POST(api, WRITE) POST(api, SEND_INLINE) POST(api, SEND) POST(api, READ) \
-	POST(api, UD_INLINE) POST(api, UD) POST(api, FRAME_INLINE) POST(api, FRAME) \
+	POST(api, UD_INLINE) POST(api, UD) POST(api, FRAME_INLINE) POST(api, FRAME) POST(api, DC_INLINE) POST(api, DC) \
 	static const post_function api[OPS] = { api##_WRITE_INLINE, api##_WRITE, api##_SEND_INLINE, api##_SEND, api##_READ, \
-						api##_UD_INLINE, api##_UD, api##_FRAME_INLINE, api##_FRAME };
+						api##_UD_INLINE, api##_UD, api##_FRAME_INLINE, api##_FRAME, \
+						api##_DC_INLINE, api##_DC };
 
+/* The classic interface has no dynamic connections: those two are not called. */
 POSTS_OF(classic)
 POSTS_OF(wr)
 
-/* Polls: ticks of POSTS completions, 0 if one was not there yet, or failed. */
+/* Polls: ticks of POSTS completions, 0 if one was not there yet, or failed; then `polled` is the number of others. */
+
+static int polled;
 
 static __attribute__((noinline)) uint64_t poll_classic(struct ibv_cq_ex *cq, int width)
 {
@@ -241,8 +254,12 @@ static __attribute__((noinline)) uint64_t poll_classic(struct ibv_cq_ex *cq, int
 	uint64_t sum = 0, start = ticks();
 
 	for (int left = POSTS; left > 0; left -= width) {
-		if (ibv_poll_cq(classic_cq, width, wcs) != width)
+		int found = ibv_poll_cq(classic_cq, width, wcs);
+
+		if (found != width) {
+			polled = POSTS - left + found;
 			return 0;
+		}
 		for (int i = 0; i < width; i++) {
 			if (wcs[i].status != IBV_WC_SUCCESS)
 				return 0;
@@ -257,11 +274,13 @@ static __attribute__((noinline)) uint64_t poll_ex(struct ibv_cq_ex *cq, int widt
 {
 	struct ibv_poll_cq_attr attr = { 0 };
 	uint64_t sum = 0, start = ticks();
+	int left = POSTS, i = 0;
 
-	for (int left = POSTS; left > 0; left -= width) {
+	for (; left > 0; left -= width) {
+		i = 0;
 		if (ibv_start_poll(cq, &attr))
-			return 0;
-		for (int i = 1;; i++) {
+			goto none;
+		for (i = 1;; i++) {
 			if (cq->status != IBV_WC_SUCCESS)
 				goto incomplete;
 			sum += cq->wr_id + ibv_wc_read_byte_len(cq);
@@ -276,6 +295,8 @@ static __attribute__((noinline)) uint64_t poll_ex(struct ibv_cq_ex *cq, int widt
 	return ticks() - start;
 incomplete:
 	ibv_end_poll(cq);
+none:
+	polled = POSTS - left + i;
 	return 0;
 }
 
@@ -283,24 +304,29 @@ typedef uint64_t (*poll_function)(struct ibv_cq_ex *cq, int width);
 
 /* Work between the measured parts. */
 
-/* Polls until work request `last` has completed. */
-static void drain(struct ibv_cq_ex *cq, uint64_t last)
+/* Waits for a completion: its work request. */
+static uint64_t drain_one(struct ibv_cq_ex *cq)
 {
 	time_t deadline = time(NULL) + PATIENCE;
 	struct ibv_wc wc;
 	int count;
 
-	do {
-		count = ibv_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc);
-		if (count < 0 || (count == 1 && wc.status != IBV_WC_SUCCESS)) {
-			fprintf(stderr, "verbs: a completion says %s\n", ibv_wc_status_str(wc.status));
-			exit(1);
-		}
-		if (!count) {
-			CHECK(time(NULL) < deadline);
-			usleep(100);
-		}
-	} while (!count || wc.wr_id != last);
+	while (!(count = ibv_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc))) {
+		CHECK(time(NULL) < deadline);
+		usleep(100);
+	}
+	if (count < 0 || wc.status != IBV_WC_SUCCESS) {
+		fprintf(stderr, "verbs: a completion says %s\n", ibv_wc_status_str(wc.status));
+		exit(1);
+	}
+	return wc.wr_id;
+}
+
+/* Polls until work request `last` has completed. */
+static void drain(struct ibv_cq_ex *cq, uint64_t last)
+{
+	while (drain_one(cq) != last)
+		;
 }
 
 static int by_size(const void *a, const void *b)
@@ -397,12 +423,12 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 	return cq;
 }
 
-static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd, enum ibv_qp_type type)
+static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd, enum ibv_qp_type type, unsigned depth)
 {
 	struct ibv_qp_init_attr_ex attr = {
 		.send_cq = ibv_cq_ex_to_cq(sent),
 		.recv_cq = ibv_cq_ex_to_cq(received),
-		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1,
+		.cap = { .max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 1, .max_recv_sge = 1,
 			 .max_inline_data = BYTES },
 		.srq = shared,
 		.qp_type = type,
@@ -541,8 +567,8 @@ static void set_up(const char *device)
 
 static void use_connection(void)
 {
-	sender = create_qp(context, own, IBV_QPT_RC);
-	receiver = create_qp(context, own, IBV_QPT_RC);
+	sender = create_qp(context, own, IBV_QPT_RC, DEPTH);
+	receiver = create_qp(context, own, IBV_QPT_RC, DEPTH);
 	connect_qp(context, sender, receiver->qp_num);
 	connect_qp(context, receiver, sender->qp_num);
 }
@@ -562,9 +588,8 @@ static void use_datagrams(void)
 {
 	shared = NULL;
 	post_receives = receives_of_qp;
-
-	sender = create_qp(context, own, IBV_QPT_UD);
-	receiver = create_qp(context, own, IBV_QPT_UD);
+	sender = create_qp(context, own, IBV_QPT_UD, DEPTH);
+	receiver = create_qp(context, own, IBV_QPT_UD, DEPTH);
 	activate_datagrams(sender);
 	activate_datagrams(receiver);
 	for (int i = 0; i < REQUESTS; i++)
@@ -643,11 +668,15 @@ static void use_frames(void)
 		memcpy((uint8_t *)requests[i].data + 6, mac, 6);
 		memcpy((uint8_t *)requests[i].data + 12, &type, sizeof(type));
 	}
-	sender = create_qp(context, own, IBV_QPT_RAW_PACKET);
+	sender = create_qp(context, own, IBV_QPT_RAW_PACKET, DEPTH);
 	activate_frames(sender);
 	steer(create_work_queue(), mac);
 	post_receives = receives_of_wq;
 }
+
+#include "dynamic.h"
+#include "keys.h"
+#include "many.h"
 
 static void measure_posts(enum op first, enum op last)
 {
@@ -656,7 +685,8 @@ static void measure_posts(enum op first, enum op last)
 	for (int op = first; op <= (int)last; op++)
 		for (int batch = 0; batch < 4; batch++)
 			for (unsigned signal = 1; signal <= POSTS; signal *= POSTS) {
-				measure_post(op, batches[batch], signal, "classic", classic[op]);
+				if (!is_dynamic(op))
+					measure_post(op, batches[batch], signal, "classic", classic[op]);
 				measure_post(op, batches[batch], signal, "wr", wr[op]);
 			}
 }
@@ -698,5 +728,10 @@ int main(int argc, char **argv)
 	measure_posts(FRAME_INLINE, FRAME);
 	measure_receives(FRAME, "receive_frame");
 	measure_polls(FRAME, "poll_frame", received);
+	use_dynamic_connections();
+	measure_posts(DC_INLINE, DC);
+	measure_registrations();
+	for (unsigned count = 1; count <= 1024; count *= count < 256 ? 16 : 4)
+		measure_shared_queue(count);
 	return 0;
 }

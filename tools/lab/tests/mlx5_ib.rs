@@ -207,6 +207,11 @@ const PERFTEST: &[(&str, &[&str], &[&str])] = &[
     ("ib_read_lat -n 100", &["RC"], &[""]),
     ("ib_atomic_bw -n 200", &["RC"], &["", "-e -b -q 4 -A CMP_AND_SWAP"]),
     ("ib_atomic_lat -n 100", &["RC"], &["", "-A CMP_AND_SWAP"]),
+    ("ib_send_bw -n 200", &["DC"], &["", "-s 32 -I 64"]),
+    ("ib_send_lat -n 100", &["DC"], &[""]),
+    ("ib_write_bw -n 200", &["DC"], &["", "-s 32 -I 64"]),
+    ("ib_read_bw -n 200", &["DC"], &[""]),
+    ("ib_atomic_bw -n 200", &["DC"], &["", "-A CMP_AND_SWAP"]),
 ];
 
 fn perftest(verbs: &Verbs) -> TestResult {
