@@ -32,7 +32,7 @@ pub enum BinariesError {
     },
 }
 
-/// Release builds of our programs.
+/// Builds of our programs.
 #[derive(Clone, Debug)]
 pub struct Build {
     programs: BTreeMap<String, PathBuf>,
@@ -40,9 +40,19 @@ pub struct Build {
 }
 
 impl Build {
-    /// Builds programs of this workspace in release. May be called from a test: cargo holds no lock while tests run.
+    /// Builds programs of this workspace in the dev profile, as `cargo test` has done already. May be called from a
+    /// test: cargo holds no lock while tests run.
+    pub fn dev(binaries: &[&str], examples: &[&str]) -> Result<Self, BinariesError> {
+        Self::of("dev", binaries, examples)
+    }
+
+    /// Builds programs of this workspace in release, for what is measured.
     pub fn release(binaries: &[&str], examples: &[&str]) -> Result<Self, BinariesError> {
-        let mut arguments = vec!["build", "--release", "--workspace"];
+        Self::of("release", binaries, examples)
+    }
+
+    fn of(profile: &str, binaries: &[&str], examples: &[&str]) -> Result<Self, BinariesError> {
+        let mut arguments = vec!["build", "--profile", profile, "--workspace"];
         let binary = binaries.iter().flat_map(|name| ["--bin", name]);
         let example = examples.iter().flat_map(|name| ["--example", name]);
         arguments.extend(binary.chain(example));

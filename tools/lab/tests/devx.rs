@@ -487,7 +487,7 @@ fn what_the_kernel_refuses_is_explained(lab: &Lab) -> TestResult {
 
 /// A program is killed in mid-traffic, repeatedly: the kernel destroys its objects, and the card goes on.
 fn a_killed_program_leaves_nothing(lab: &Lab) -> TestResult {
-    let kills = rounds(20, 100);
+    let kills = rounds(10, 100);
     let before = lab.model.stderr().len();
     let script = format!(
         "set -e

@@ -57,7 +57,7 @@ fn measuring_a_million_exchanges_makes_no_more_system_calls_than_a_tenth_of_them
 /// program.
 fn assert_no_calls_a_message(program: &str, arguments: impl Fn(u64) -> String) -> TestResult {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
+    let build = Build::dev(&["mlx5"], &["rc_pingpong"])?;
     let path = build.program(program)?;
     let model = Model::start(&build, 1, &[])?;
     let device = format!("vfio-user:{}", model.sockets()[0].display());
@@ -93,7 +93,7 @@ const ENGINE: &str = "mlx5-sim";
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn the_software_card_makes_no_more_system_calls_for_a_million_exchanges_than_for_a_tenth_of_them() -> TestResult {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
+    let build = Build::dev(&["mlx5"], &["rc_pingpong"])?;
     let folder = tempfile::tempdir()?;
     let trace = |exchanges| trace_card(&build, "", exchanges, &folder.path().join(exchanges.to_string()));
     let (few, many) = (trace(FEW)?, trace(MANY)?);
@@ -121,7 +121,7 @@ fn the_software_card_makes_no_more_system_calls_for_a_million_exchanges_than_for
 fn a_system_call_for_each_message_of_the_software_card_would_be_seen() -> TestResult {
     const EXCHANGES: u64 = 1000;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
+    let build = Build::dev(&["mlx5"], &["rc_pingpong"])?;
     let folder = tempfile::tempdir()?;
     // If the driver sleeps, the card raises an interrupt for each message.
     let seen = trace_card(&build, " --events", EXCHANGES, &folder.path().join("log"))?;

@@ -130,7 +130,7 @@ fn a_page_of_1_gib_is_one_mapping_and_one_entry(guest: &Guest, model: &mut Model
 
 /// A program is killed in mid-traffic, repeatedly: vfio-pci and the IOMMU release everything, and the card goes on.
 fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &str, capture: &Path) -> TestResult {
-    let kills = rounds(20, 100);
+    let kills = rounds(10, 100);
     let before = Reset::all(model, 0).len();
     for _ in 0..kills {
         kill_in_traffic(guest, device, capture)?;

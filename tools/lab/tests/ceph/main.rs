@@ -45,7 +45,7 @@ const LISTENING: &str = "grep -q ':1A90 .* 0A ' /proc/net/tcp";
 
 fn boot(name: &str) -> Result<Lab, Report> {
     let ceph = Ceph::ready()?;
-    let build = Build::release(&["mlx5", "ceph_msgr"], &[])?;
+    let build = Build::dev(&["mlx5", "ceph_msgr"], &[])?;
     let model = Model::start(&build, 2, &[])?;
     let sockets = model.sockets();
     let guest =

@@ -58,7 +58,7 @@ pub fn build() -> Result<Build, Report> {
         "asyncwatch",
         "tokio",
     ];
-    Ok(Build::release(&["mlx5"], &examples)?)
+    Ok(Build::dev(&["mlx5"], &examples)?)
 }
 
 /// A free TCP port of the host's.

@@ -34,9 +34,9 @@ fn fix_neighbours(net: &Net) -> TestResult {
     Ok(())
 }
 
-/// Sixty-four frames of 1042 bytes there, and as many back.
+/// Frames of 1042 bytes there, and as many back.
 pub fn exact(net: &Net) -> TestResult {
-    const FRAMES: u64 = 64;
+    const FRAMES: u64 = 24;
     const BYTES: u64 = 14 + 20 + 8 + 1000;
     fix_neighbours(net)?;
     let before = [Counters::of(net, "a")?, Counters::of(net, "b")?];

@@ -37,8 +37,8 @@ fn network_devices_talk() -> TestResult {
     traffic::bridge(&net)?;
     traffic::udp(&net, "a", "b", "10.0.0.2")?;
     net.lab.assert_quiet()?;
-    counters::tcp(&net, rounds(20, 100) as u64, 4)?;
-    counters::tcp(&net, 10, 6)?;
+    counters::tcp(&net, rounds(6, 100) as u64, 4)?;
+    counters::tcp(&net, rounds(4, 10) as u64, 6)?;
     net.lab.assert_quiet()?;
     packet_plane::each_form_of_queue(&net)?;
     net.lab.assert_quiet()?;
@@ -57,7 +57,7 @@ fn virtio_card(net: &Net) -> TestResult {
     net.ping("fd00::3", 1400)?;
     traffic::udp(net, "a", "c", "10.0.0.3")?;
     traffic::udp(net, "c", "a", "10.0.0.1")?;
-    let mebibytes = rounds(20, 100) as u64;
+    let mebibytes = rounds(6, 100) as u64;
     traffic::tcp(net, mebibytes, "a", "c", "10.0.0.3")?;
     traffic::tcp(net, mebibytes, "c", "b", "10.0.0.2")?;
     net.lab.assert_quiet()
@@ -65,15 +65,15 @@ fn virtio_card(net: &Net) -> TestResult {
 
 /// Frames that take several receive buffers. The queues are replaced while frames arrive.
 fn jumbo_frames(net: &Net) -> TestResult {
-    for _ in 0..3 {
+    for _ in 0..rounds(1, 3) {
         net.set_mtu(9000)?;
         let before = net.counter("a", "tx_vport_unicast_bytes")?;
         net.ping("10.0.0.2", 8000)?;
         net.ping("10.0.0.3", 8000)?;
         net.ping("fd00::2", 8900)?;
         assert!(net.counter("a", "tx_vport_unicast_bytes")? >= before + 6 * 8000 + 3 * 8900);
-        traffic::tcp(net, 10, "a", "b", "10.0.0.2")?;
-        traffic::tcp(net, 10, "c", "a", "10.0.0.1")?;
+        traffic::tcp(net, 5, "a", "b", "10.0.0.2")?;
+        traffic::tcp(net, 5, "c", "a", "10.0.0.1")?;
         net.set_mtu(1500)?;
         net.ping("10.0.0.2", 56)?;
     }
@@ -84,7 +84,7 @@ fn jumbo_frames(net: &Net) -> TestResult {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn network_devices_go_and_come_back() -> TestResult {
     let mut net = Net::boot("netdev-lives")?;
-    for life in 0..rounds(5, 20) {
+    for life in 0..rounds(2, 20) {
         lives::unload(&mut net).map_err(|error| format!("life {life}: {error:?}"))?;
     }
     net.lab.assert_quiet()?;

@@ -32,7 +32,7 @@ pub fn each_form_of_queue(net: &Net) -> TestResult {
         // On where the other is on, so that both values occur with both.
         set(net, striding, compression, striding)?;
         let before = counters::Counters::of(net, "b")?;
-        traffic::tcp(net, 10, "a", "b", "10.0.0.2")?;
+        traffic::tcp(net, 5, "a", "b", "10.0.0.2")?;
         traffic::udp(net, "a", "b", "10.0.0.2")?;
         net.check(FLOOD, crate::common::SOON)?;
         net.ping("10.0.0.2", 1400)?;

@@ -128,11 +128,11 @@ fn assert_quiet(lab: &Lab) -> TestResult {
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn nvme_over_rdma_reads_what_it_wrote_in_blocks_of_every_size() -> TestResult {
-    let model = Model::start(&Build::release(&["mlx5"], &[])?, 1, &[])?;
+    let model = Model::start(&Build::dev(&["mlx5"], &[])?, 1, &[])?;
     let guest = Guest::builder("nvme").memory_mib(3072).nic(&model.sockets()[0]).boot()?;
     let lab = Lab { guest, model };
     // Tens of MiB, or 1 GiB and more.
-    let (blocks, mib) = (rounds(1024, 16 << 10), rounds(8, 128));
+    let (blocks, mib) = (rounds(512, 16 << 10), rounds(8, 128));
     lab.check(&format!("{NETWORK}\nSIZE={}\n{TARGET}", mib << 10), PROBE)?;
     lab.check(&format!("ADDRESS=10.0.0.1 NQN=lab\n{HOST}"), PROBE)?;
     let each = format!("DISKS='nvme0n1 ram0' COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20);

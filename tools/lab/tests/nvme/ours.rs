@@ -70,7 +70,7 @@ impl Drop for Process {
 
 impl Pair {
     fn boot() -> Result<Self, Report> {
-        let build = Build::release(&["mlx5", "nvme_rdma"], &[])?;
+        let build = Build::dev(&["mlx5", "nvme_rdma"], &[])?;
         let model = Model::start(&build, 2, &[])?;
         let guest = Guest::builder("nvme_ours").nic(&model.sockets()[1]).boot()?;
         let pair = Pair { build, lab: Lab { guest, model } };
@@ -138,7 +138,7 @@ fn our_host(pair: &Pair) -> TestResult {
 fn their_host(pair: &Pair) -> TestResult {
     let mut target = pair.start(&format!("serve --ram {DISK} --nqn {NQN}"))?;
     target.await_line("serving")?;
-    let (blocks, mib) = (rounds(256, 16 << 10), rounds(4, DISK as usize));
+    let (blocks, mib) = (rounds(128, 16 << 10), rounds(2, DISK as usize));
     for _ in 0..2 {
         pair.lab.check(&format!("ADDRESS=10.0.0.4 NQN={NQN}\n{HOST}"), PROBE)?;
         let each = format!("DISKS=nvme0n1 COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20);
