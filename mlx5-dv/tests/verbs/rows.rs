@@ -35,6 +35,7 @@ const XRC: &str = "three_ways::messages_name_shared_queues_of_libmlx5_and_of_our
 const KEYS: &str = "devx::keys_open_and_close_for_libmlx5";
 const SHARING: &str = "devx::processes_share_what_they_export";
 const FRAMES: &str = "devx::frames_pass_beside_the_kernels_own";
+const RULES: &str = "devx::rules_count_and_drop_beside_the_kernels_own";
 const CONNECTED: &str = "RC, UC, XRC";
 const ALL: &str = "RC, UC, XRC, UD";
 
@@ -410,7 +411,7 @@ const ETHERNET: &[Row] = &[
     ),
     row!(
         ["create_flow", "destroy_flow"],
-        Part("the lab proves forwarding on devx, and no counting or dropping there yet"),
+        Whole,
         [
             FlowRules::create,
             FlowRules::add::<FlowActions>,
@@ -428,7 +429,7 @@ const ETHERNET: &[Row] = &[
         ],
         EVERY,
         "raw packets",
-        [FRAMES],
+        [FRAMES, RULES],
         "`FlowRules` on every way; tables, as the card has them, and rules that change frames where the function is ours; \
          on devx rules beside the kernel's, which forward to a TIR, drop, tag and count"
     ),
@@ -438,7 +439,7 @@ const ETHERNET: &[Row] = &[
     ),
     row!(
         ["create_counters", "attach_counters_point_flow", "read_counters", "destroy_counters"],
-        Part("no rule on devx was seen to count yet"),
+        Whole,
         [
             FlowCounters::create,
             FlowCounter::create,
@@ -450,7 +451,7 @@ const ETHERNET: &[Row] = &[
         ],
         EVERY,
         "raw packets",
-        [],
+        [RULES],
         "Packets and bytes at once; hundreds at once by `FlowCounters`; `FlowAging` finds rules without frames"
     ),
 ];

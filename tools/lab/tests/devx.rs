@@ -79,6 +79,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     our_clock_is_that_of_libmlx5(&lab)?;
     processes_share_what_they_export(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
+    rules_count_and_drop_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     events_come(&lab)?;
     tasks_of_an_executor_exchange_messages(&lab)?;
@@ -448,6 +449,26 @@ fn frames_pass_beside_the_kernels_own(lab: &Lab) -> TestResult {
          wait $! || {{ cat /tmp/frames; exit 1; }}"
     );
     lab.check(&both, TRAFFIC)?;
+    Ok(())
+}
+
+/// Rules of ours in the kernel's tables: what they receive, drop and leave to the kernel, and what their counters say.
+/// The kernel's network device receives what is left to it, and nothing else of those frames.
+fn rules_count_and_drop_beside_the_kernels_own(lab: &Lab) -> TestResult {
+    let script = "received() { cat /sys/class/infiniband/mlx5_0/device/net/*/statistics/rx_packets; }
+        before=$(received)
+        rules -d devx:mlx5_0 --peer devx:mlx5_1 -i 50 2>&1 && echo kernel: $(($(received) - before))";
+    let said = lab.check(script, TRAFFIC)?;
+    let kernel = said.lines().find_map(|line| line.strip_prefix("kernel: ")?.parse::<u32>().ok());
+    // Beside them the kernel's own discovery of neighbours.
+    assert!(kernel.is_some_and(|count| (50..100).contains(&count)), "{said}");
+    for line in [
+        "received: 50 frames of 3000 bytes to port 7001",
+        "dropped: 50 frames of 3000 bytes to port 7002",
+        "left: 50 frames of 3000 bytes to port 7003",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
     Ok(())
 }
 

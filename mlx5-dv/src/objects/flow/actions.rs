@@ -8,7 +8,7 @@ use mlx5_prm::layout::{Be64, Layout};
 use super::counter::FlowCounter;
 use super::modify::ModifyHeader;
 use super::reformat::PacketReformat;
-use super::table::{Direction, FlowTable};
+use super::table::{Direction, FlowTable, check_several_paths};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::objects::check::{fits, in_range};
@@ -258,6 +258,10 @@ impl FlowActions {
             }
             Fate::Send if direction == Direction::Receive => return wrong("sending a frame", SENDS),
             Fate::Forward(destinations) => {
+                let is_tir = |destination: &FlowDestination| matches!(destination, FlowDestination::Tir(_));
+                if destinations.len() > 1 && destinations.iter().any(is_tir) {
+                    check_several_paths(table.device(), !destinations.iter().all(is_tir))?;
+                }
                 for destination in destinations {
                     match destination {
                         FlowDestination::Tir(_) if direction == Direction::Transmit => {

@@ -10,6 +10,7 @@ use super::actions::{Fate, FlowActions, FlowDestination};
 use super::group::FlowGroup;
 use super::matcher::{FlowMatcher, steering};
 use super::matching::FlowMatch;
+use super::table::check_several_paths;
 use crate::access::{Flow, FlowFate, ObjectHandle};
 use crate::error::{Error, Invalid};
 use crate::objects::object::Object;
@@ -120,7 +121,10 @@ impl FlowRule {
         }
         let fate = match (&actions.fate, actions.destinations()) {
             (Fate::Drop, _) => FlowFate::Drop,
-            (Fate::Kernel, _) => FlowFate::Kernel,
+            (Fate::Kernel, _) => {
+                check_several_paths(matcher.device(), false)?;
+                FlowFate::Kernel
+            }
             (_, [FlowDestination::Tir(tir)]) => FlowFate::Tir(tir.handle()),
             (Fate::Send, _) => return wrong("sending", "a function of our own (`vfio:`)"),
             _ => return wrong("forwarding", "one TIR to forward it to"),

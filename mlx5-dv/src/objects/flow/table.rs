@@ -88,6 +88,20 @@ pub(super) fn properties(device: &Device, direction: Direction) -> Result<FlowTa
     if properties.ft_support() { Ok(properties) } else { Err(unsupported(support)) }
 }
 
+/// Error unless rules for received frames may give them to TIRs and others at once. Linux asks the same of its own
+/// rules that leave frames to what comes after them.
+pub(super) fn check_several_paths(device: &Device, with_tables: bool) -> Result<(), Error> {
+    let caps: FlowTableNicCap = device.caps().current(CapPage::FlowTable).unwrap_or(FlowTableNicCap::ZERO);
+    let unsupported = |capability| {
+        Err(Error::Unsupported { what: "flow rules that give a frame to a TIR and to others".into(), capability })
+    };
+    match (caps.nic_rx_multi_path_tirs(), caps.nic_rx_multi_path_tirs_fts()) {
+        (false, _) => unsupported("nic_rx_multi_path_tirs"),
+        (true, false) if with_tables => unsupported("nic_rx_multi_path_tirs_fts"),
+        _ => Ok(()),
+    }
+}
+
 /// The error for flow tables, and what only their rules use, where the kernel has the function.
 pub(super) fn no_tables(device: &Device) -> Error {
     let (device, mend) = (device.name().into(), "make a flow matcher, and rules of it, instead");

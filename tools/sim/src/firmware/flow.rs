@@ -1,6 +1,6 @@
 //! Flow tables, groups, entries and counters. PRM "Flow Tables". NIC receive and NIC transmit tables are announced.
 
-use mlx5_prm::caps::FlowTablePropLayout;
+use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::TrafficCounter;
 use mlx5_prm::flow::{
@@ -289,6 +289,7 @@ fn entry(f: &mut Function, command: &SetFteIn, context: &FlowContext, list: &[u8
     }
     let mut destinations: Vec<_> =
         destinations.iter().map(|item| destination(f, table_type, level, item)).collect::<Result<_, _>>()?;
+    check_paths(f.nic.firmware.caps.flow_table(), &destinations)?;
     if does & action::ALLOW != 0 {
         destinations.push(Destination::Wire);
     }
@@ -356,6 +357,15 @@ fn changes(f: &Function, table_type: FlowTableType, context: &FlowContext) -> Re
         push_vlan: does(action::PUSH_VLAN).then_some(tag),
         reformat,
     })
+}
+
+/// Several destinations, TIRs among them, or TIRs and tables, are capabilities of tables of received frames.
+fn check_paths(caps: &FlowTableNicCap, destinations: &[Destination]) -> Result<(), Syndrome> {
+    let tirs = destinations.iter().filter(|destination| matches!(destination, Destination::Tir(_))).count();
+    let several = tirs > 0 && destinations.len() > 1;
+    let unannounced = several && !caps.nic_rx_multi_path_tirs()
+        || several && tirs < destinations.len() && !caps.nic_rx_multi_path_tirs_fts();
+    if unannounced { Err(Syndrome::CapabilityNotAnnounced) } else { Ok(()) }
 }
 
 fn destination(f: &Function, table_type: FlowTableType, level: u8, item: &[u8]) -> Result<Destination, Syndrome> {

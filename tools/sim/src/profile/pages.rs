@@ -221,6 +221,8 @@ pub(super) fn flow_table() -> FlowTableNicCap {
     }
     let mut caps = FlowTableNicCap::ZERO;
     caps.w()
+        .nic_rx_multi_path_tirs(true)
+        .nic_rx_multi_path_tirs_fts(true)
         .encap_general_header(true)
         .log_max_packet_reformat_context(16)
         .max_encap_header_size(ENCAP_BYTES)

@@ -136,6 +136,8 @@ const ETHERNET: &[Honoured] = &[
 
 /// Capabilities of flow tables as such.
 const STEERING: &[Honoured] = &[
+    ("nic_rx_multi_path_tirs", "firmware/flow.rs", ".nic_rx_multi_path_tirs()"),
+    ("nic_rx_multi_path_tirs_fts", "firmware/flow.rs", ".nic_rx_multi_path_tirs_fts()"),
     ("encap_general_header", "firmware/flow_action.rs", "ReformatType::L2ToVxlan"),
     ("log_max_packet_reformat_context", "steering/mod.rs", ".log_max_packet_reformat_context()"),
     ("max_encap_header_size", "firmware/flow_action.rs", ".max_encap_header_size()"),

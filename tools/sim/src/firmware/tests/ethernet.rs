@@ -673,6 +673,37 @@ fn flow_tables_are_refused_what_is_wrong_with_them() {
     }
 }
 
+/// Linux chains its own rules by entries with a TIR and the next table.
+#[test]
+fn an_entry_gives_frames_to_tirs_and_tables_as_far_as_announced() {
+    let mut rig = Rig::new();
+    rig.post_receives(3);
+    let second = rig.client.exec(&create_tir(rig.domain, rig.rqtn)).unwrap().tirn();
+    let next = rig.client.exec(&create_table(2)).unwrap().table_id();
+    let group = rig.client.exec(&create_group(next, 0, 7)).unwrap().group_id();
+    rig.client.exec(&set_entry(next, group, 0, rig.tirn, rig.counter)).unwrap();
+    let to = |table: u32, tirs: &[u32]| {
+        let mut command = set_entry(rig.table, rig.group, 0, rig.tirn, rig.counter);
+        let mut context = *command.command.flow_context();
+        context.w().destination_list_size(1 + tirs.len() as u32).flow_counter_list_size(0);
+        command.command.w().op_mod(1).modify_enable_mask(1 << 2).flow_context(&context);
+        let tirs = tirs.iter().map(|tirn| destination(FlowDestinationType::Tir, *tirn));
+        command.tail = tirs.chain([destination(FlowDestinationType::FlowTable, table)]).collect();
+        command
+    };
+    let both = to(next, &[rig.tirn, second]);
+    rig.client.f.nic.firmware.caps.flow_table.w().nic_rx_multi_path_tirs_fts(false);
+    assert_eq!(rig.client.refused(&both), Syndrome::CapabilityNotAnnounced);
+    rig.client.exec(&to(next, &[])).unwrap();
+    rig.client.f.nic.firmware.caps.flow_table.w().nic_rx_multi_path_tirs_fts(true).nic_rx_multi_path_tirs(false);
+    assert_eq!(rig.client.refused(&both), Syndrome::CapabilityNotAnnounced);
+    rig.client.f.nic.firmware.caps.flow_table.w().nic_rx_multi_path_tirs(true);
+    rig.client.exec(&both).unwrap();
+    let frame = rig.frame(b"to three");
+    rig.send(&frame);
+    assert_eq!(rig.polls().len(), 1 + 3, "sent, and received by two TIRs and by that of the next table");
+}
+
 #[test]
 fn counters_are_made_by_the_hundred_and_end_together() {
     let mut rig = Rig::new();
