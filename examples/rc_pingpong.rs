@@ -74,6 +74,9 @@ struct Options {
     /// Keep messages in pages of this size, or fail: 4K, 2M, 1G [default: the largest available].
     #[arg(long)]
     page_size: Option<PageSize>,
+    /// Keep rings and doorbell records in pages of this size, or fail: 4K, 2M, 1G [default: the largest available].
+    #[arg(long)]
+    ring_pages: Option<PageSize>,
 }
 
 fn main() -> ExitCode {
@@ -100,6 +103,7 @@ fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
         gid_index: options.gid_idx,
         check: options.chk,
         page_size: options.page_size,
+        ring_pages: options.ring_pages,
     };
     let elapsed = match &options.host {
         None if !options.listen => both_ends::<S>(here.device(), &setup)?,

@@ -40,6 +40,8 @@ pub struct Setup {
     pub check: bool,
     /// Keep messages in pages of this size, or fail; by default in the largest available.
     pub page_size: Option<PageSize>,
+    /// Keep rings and doorbell records in pages of this size, or fail; by default in the largest available.
+    pub ring_pages: Option<PageSize>,
 }
 
 /// Who sends first.
@@ -103,7 +105,10 @@ impl<S: Connected> Player<S> {
     /// Creates a queue pair, ready to connect, with its receives posted.
     pub fn of_service(device: &Arc<Device>, setup: &Setup, role: Role) -> Result<Self, Failure> {
         let depth = setup.rx_depth.min(RECEIVE_MEMORY / setup.size).max(2);
-        let pd = Pd::alloc(device)?;
+        let mut pd = Pd::alloc(device)?;
+        if let Some(size) = setup.ring_pages {
+            pd = pd.alloc_parent(move |len| HostMemory::allocate_in(len, Pages::Exactly(size)));
+        }
         let mut options = ConnectionOptions::default();
         options.send_depth = 4;
         options.recv_depth = u32::try_from(depth)?;

@@ -20,6 +20,7 @@ fn setup(size: usize, mtu: u32) -> Setup {
         gid_index: 0,
         check: true,
         page_size: None,
+        ring_pages: None,
     }
 }
 

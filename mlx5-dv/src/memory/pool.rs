@@ -24,6 +24,7 @@ type Source = Box<dyn Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync>;
 /// Cuts small buffers from shared huge pages. Any thread may call.
 pub struct DmaPool {
     source: Source,
+    growth: Growth,
     state: Mutex<State>,
 }
 
@@ -31,6 +32,15 @@ impl fmt::Debug for DmaPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DmaPool({} chunks)", self.lock().chunks.len())
     }
+}
+
+/// How much is taken from the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Growth {
+    /// Huge pages, doubled each time; large buffers one by one.
+    Doubling,
+    /// What the present buffer needs. The source may give more.
+    AsNeeded,
 }
 
 /// The chunks, and their free parts.
@@ -93,7 +103,20 @@ fn beyond_chunk(len: usize, chunk: usize) -> Error {
 impl DmaPool {
     /// A pool that allocates its chunks by `source`.
     pub fn new(source: impl Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(DmaPool { source: Box::new(source), state: Mutex::default() })
+        Self::growing(Growth::Doubling, source)
+    }
+
+    /// A pool whose `source` is asked for no more than a buffer needs, once the present chunks have no room for it.
+    /// What it gives beyond is used for other buffers.
+    pub(crate) fn as_needed(source: impl Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync + 'static) -> Arc<Self> {
+        Self::growing(Growth::AsNeeded, source)
+    }
+
+    fn growing(
+        growth: Growth,
+        source: impl Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(DmaPool { source: Box::new(source), growth, state: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -103,7 +126,7 @@ impl DmaPool {
     /// Allocates a zeroed buffer of at least `len` bytes. Errors: those of the source.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
         let units = len.max(1).div_ceil(UNIT);
-        if units > SMALL_CHUNK / UNIT {
+        if self.growth == Growth::Doubling && units > SMALL_CHUNK / UNIT {
             return (self.source)(len);
         }
         let (whole, first) = self.take(units)?;
@@ -131,7 +154,10 @@ impl DmaPool {
         if let Some(found) = state.take(units) {
             return Ok(found);
         }
-        let fresh = self.fresh(state.held)?;
+        let fresh = match self.growth {
+            Growth::Doubling => self.fresh(state.held)?,
+            Growth::AsNeeded => (self.source)(units * UNIT)?,
+        };
         let room = fresh.len();
         state.add(fresh);
         state.take(units).ok_or_else(|| beyond_chunk(units * UNIT, room))
@@ -163,18 +189,39 @@ mod tests {
 
     /// A pool, and its number of chunks.
     fn pool() -> (Arc<AtomicUsize>, Arc<DmaPool>) {
+        let (held, source) = source(|len| len);
+        (held, DmaPool::new(source))
+    }
+
+    type Gives = dyn Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync;
+
+    /// A source that gives `size(len)` bytes for `len`, and the number of its chunks that are held.
+    fn source(size: fn(usize) -> usize) -> (Arc<AtomicUsize>, Box<Gives>) {
         let held = Arc::new(AtomicUsize::new(0));
         let (count, next) = (Arc::clone(&held), AtomicU64::new(1 << 32));
-        let pool = DmaPool::new(move |len| {
+        let source = move |len| {
             count.fetch_add(1, Relaxed);
             let (count, iova) = (Arc::clone(&count), next.fetch_add(1 << 30, Relaxed));
             let release = Box::new(move |_, _| {
                 count.fetch_sub(1, Relaxed);
                 None
             });
-            Ok(DmaBuffer::new(HostMemory::allocate(len)?, Iova(iova), release))
-        });
-        (held, pool)
+            Ok(DmaBuffer::new(HostMemory::allocate(size(len))?, Iova(iova), release))
+        };
+        (held, Box::new(source))
+    }
+
+    #[test]
+    fn a_source_that_is_asked_as_needed_is_asked_for_what_a_buffer_needs() {
+        let (held, source) = source(|len| len.max(1 << 20));
+        let pool = DmaPool::as_needed(source);
+        // All of what it gave beyond serves.
+        let buffers: Vec<_> = (0..4).map(|_| pool.allocate(256 << 10).unwrap()).collect();
+        assert_eq!((held.load(Relaxed), buffers[0].len()), (1, 256 << 10));
+        let large = pool.allocate((1 << 20) + 1).unwrap();
+        assert_eq!((held.load(Relaxed), large.len()), (2, (1 << 20) + 4096));
+        drop((buffers, large));
+        assert_eq!(held.load(Relaxed), 0);
     }
 
     #[test]

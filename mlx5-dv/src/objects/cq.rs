@@ -13,9 +13,10 @@ use mlx5_prm::ctx::{CqPeriodMode, Cqc};
 use mlx5_prm::layout::Layout;
 use uar::Arm;
 
-use super::check::within;
+use super::check::{one_device, within};
 use super::doorbell;
 use super::object::{DestroyError, Object, destroy_sole};
+use super::pd::Pd;
 use super::ring::RingMemory;
 use super::uar::Uar;
 use crate::caps::{CapPage, Caps};
@@ -159,6 +160,9 @@ pub struct CqOptions {
     pub vector: u32,
     /// Moderation of its events. Default: none.
     pub moderation: CqModeration,
+    /// Parent domain in whose memory its rings lie: see [`Pd::alloc_parent`]. Default: none, or that of the queue that
+    /// creates it.
+    pub parent_domain: Option<Arc<Pd>>,
     /// Compression of its receives; set by the queue that decodes it.
     compression: Option<Compression>,
 }
@@ -166,7 +170,15 @@ pub struct CqOptions {
 impl Default for CqOptions {
     fn default() -> Self {
         let moderation = CqModeration::default();
-        CqOptions { entries: 1023, cqe_size: CqeSize::B64, events: false, vector: 0, moderation, compression: None }
+        CqOptions {
+            entries: 1023,
+            cqe_size: CqeSize::B64,
+            events: false,
+            vector: 0,
+            moderation,
+            parent_domain: None,
+            compression: None,
+        }
     }
 }
 
@@ -205,6 +217,18 @@ impl CqOptions {
     pub fn moderation(mut self, moderation: CqModeration) -> Self {
         self.moderation = moderation;
         self
+    }
+
+    /// Sets [`parent_domain`](Self::parent_domain).
+    pub fn parent_domain(mut self, pd: &Arc<Pd>) -> Self {
+        self.parent_domain = Some(Arc::clone(pd));
+        self
+    }
+
+    /// For a completion queue of a queue in `pd`: its rings lie where that one's do, unless the options say another
+    /// place.
+    pub(crate) fn beside(self, pd: &Arc<Pd>) -> Self {
+        if self.parent_domain.is_none() && pd.has_rings() { self.parent_domain(pd) } else { self }
     }
 }
 
@@ -290,7 +314,12 @@ impl Cq {
         let general: CmdHcaCap = device.caps().current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
         let compression = options.compression.map(|form| form.numbers(&general, options.cqe_size)).transpose()?;
         let eqn = device.access().eqn(options.vector)?;
-        let memory = RingMemory::new(device, 1 << (log_size + options.cqe_size.shift()), UNWRITTEN)?;
+        let domain = options.parent_domain.as_ref();
+        if let Some(pd) = domain {
+            one_device("a completion queue's UAR and parent domain", device, [pd.device()])?;
+        }
+        let ring_len = 1 << (log_size + options.cqe_size.shift());
+        let memory = RingMemory::in_domain(device, domain, ring_len, UNWRITTEN)?;
 
         let mut context = Cqc::default();
         context
@@ -419,7 +448,8 @@ impl Cq {
             return Ok(None);
         }
         let shift = self.options.cqe_size.shift();
-        let mut memory = RingMemory::new(self.device(), 1 << (log_size + shift), UNWRITTEN)?;
+        let domain = self.options.parent_domain.as_ref();
+        let mut memory = RingMemory::in_domain(self.device(), domain, 1 << (log_size + shift), UNWRITTEN)?;
         set_unwritten(&memory, log_size, shift, consumed.wrapping_add(1));
         let parts = CqRingParts { ring: memory.at(0)?, record: self.memory.record()?, log_size, shift };
         if let Err(error) = self.move_to(&memory, log_size) {

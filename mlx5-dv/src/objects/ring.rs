@@ -8,6 +8,7 @@ use mlx5_prm::layout::Be64;
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::check::within;
+use super::pd::Pd;
 use super::umem::Umem;
 use crate::caps::Caps;
 use crate::device::Device;
@@ -63,9 +64,26 @@ const PAGE: usize = 4096;
 const RECORD: usize = 64;
 
 impl RingMemory {
-    /// Allocates `ring_len` bytes of rings, a multiple of 64, filled with `fill`, and a zeroed record.
-    pub(super) fn new(device: &Arc<Device>, ring_len: usize, fill: u8) -> Result<Self, Error> {
-        let memory = Arc::clone(device.access()).alloc_dma(ring_len + RECORD)?;
+    /// Allocates `ring_len` bytes of rings, a multiple of 64, filled with `fill`, and a zeroed record, in memory of
+    /// `pd`.
+    pub(super) fn new(pd: &Pd, ring_len: usize, fill: u8) -> Result<Self, Error> {
+        Self::of(pd.device(), pd.alloc_ring(ring_len + RECORD)?, ring_len, fill)
+    }
+
+    /// As [`new`](Self::new), for queues that need no protection domain and may have one.
+    pub(super) fn in_domain(
+        device: &Arc<Device>,
+        pd: Option<&Arc<Pd>>,
+        ring_len: usize,
+        fill: u8,
+    ) -> Result<Self, Error> {
+        match pd {
+            Some(pd) => Self::new(pd, ring_len, fill),
+            None => Self::of(device, Arc::clone(device.access()).alloc_dma(ring_len + RECORD)?, ring_len, fill),
+        }
+    }
+
+    fn of(device: &Arc<Device>, memory: DmaBuffer, ring_len: usize, fill: u8) -> Result<Self, Error> {
         memory.fill(0, ring_len, fill);
         memory.zero(ring_len, RECORD);
         Ok(RingMemory { umem: Umem::register(device, memory)?, ring_len })

@@ -192,7 +192,7 @@ impl Rq {
             strides.check(&general)?;
         }
         let (log_size, log_stride) = options.layout(&general)?;
-        let memory = RingMemory::new(device, 1 << (log_size + log_stride), 0)?;
+        let memory = RingMemory::new(pd, 1 << (log_size + log_stride), 0)?;
         let mut wq = match options.strides {
             Some(_) => memory.wq(WqType::CyclicStridingRq, pd.pdn(), log_size, log_stride),
             None => cyclic(pd, &memory, log_size, log_stride),

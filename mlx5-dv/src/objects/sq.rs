@@ -162,7 +162,7 @@ impl Sq {
         let inline_mode = inline_mode(device, &ethernet)?;
         let options = options.with_room_for(inline_mode);
         let log_size = options.log_size(device.caps(), &general)?;
-        let memory = RingMemory::new(device, WQEBB << log_size, 0)?;
+        let memory = RingMemory::new(pd, WQEBB << log_size, 0)?;
         let mut wq = cyclic(pd, &memory, log_size, LOG_STRIDE);
         wq.w().uar_page(uar.index());
         // A multi-packet WQE has no room for inlined headers.

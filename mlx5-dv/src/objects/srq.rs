@@ -141,7 +141,7 @@ impl Srq {
     pub fn create(pd: &Arc<Pd>, options: SrqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         let (log_size, log_stride) = options.layout(device.caps())?;
-        let memory = RingMemory::new(device, 1 << (log_size + log_stride), 0)?;
+        let memory = RingMemory::new(pd, 1 << (log_size + log_stride), 0)?;
         let mut context = Rmpc::default();
         context.w().state(QueueState::Rdy).wq(&memory.wq(WqType::LinkedList, pd.pdn(), log_size, log_stride));
         let mut create = CreateRmpIn::default();
@@ -175,7 +175,7 @@ impl Srq {
         }
         let user_index = user_index(options.user_index, device.caps())?;
         let (log_size, log_stride) = options.layout(device.caps())?;
-        let memory = RingMemory::new(device, 1 << (log_size + log_stride), 0)?;
+        let memory = RingMemory::new(pd, 1 << (log_size + log_stride), 0)?;
         let (pages, record) = memory.pages();
         let mut context = XrcSrqc::default();
         context

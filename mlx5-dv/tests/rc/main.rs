@@ -15,6 +15,7 @@ mod masked_atomics;
 mod modes;
 mod modify;
 mod owning;
+mod parent_domains;
 mod refusals;
 mod regions;
 mod resize;

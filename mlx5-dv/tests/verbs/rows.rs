@@ -4,7 +4,7 @@ use mlx5_dv::memory::HostMemory;
 use mlx5_dv::objects::*;
 use mlx5_dv::queue::ethernet::Spread;
 use mlx5_dv::queue::*;
-use mlx5_dv::{ClockRate, Device, Events};
+use mlx5_dv::{ClockRate, Device, Error, Events};
 
 use crate::table::Offered::{No, Part, Whole};
 use crate::table::{DEVX, EVERY, OWNED, Row, Section, calls};
@@ -99,11 +99,22 @@ const DEVICES: &[Row] = &[
 const MEMORY: &[Row] = &[
     row!(["alloc_pd", "dealloc_pd"], Whole, [Pd::alloc, Pd::destroy], EVERY, "", [PINGPONG], ""),
     row!(
-        ["alloc_td", "dealloc_td", "alloc_parent_domain"],
-        No(
-            "each creation names its protection domain and its UAR page (Uar::alloc), and queues take no locks: what is missing is \
-            an allocator of the user's for rings"
-        )
+        ["alloc_td", "dealloc_td"],
+        Whole,
+        [Uar::alloc, Uar::alloc_write_combining, Uar::destroy],
+        EVERY,
+        "",
+        [PINGPONG],
+        "A thread domain is its UAR page, which each creation names. Queues take no locks"
+    ),
+    row!(
+        ["alloc_parent_domain"],
+        Whole,
+        [Pd::alloc_parent::<fn(usize) -> Result<HostMemory, Error>>, CqOptions::parent_domain, Pd::destroy],
+        EVERY,
+        "",
+        [PINGPONG],
+        "Rings and doorbell records in memory of the user's, by a function of the user's. `vfio-user:` needs memory with a file"
     ),
     row!(
         ["reg_mr", "dereg_mr"],

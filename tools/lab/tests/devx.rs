@@ -288,9 +288,22 @@ fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} 10.0.0.2"))?;
     lab.call(lab.serve_tcp(FAR, &format!("{theirs} -e"))?, &format!("{ours} -e 10.0.0.2"))?;
     lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    rings_lie_where_the_user_says(lab, theirs, ours)?;
     let (theirs, ours) = (theirs.replace("_rc_", "_uc_"), format!("{ours} --uc"));
     lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
     lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    Ok(())
+}
+
+/// A parent domain whose rings lie in huge pages: without any the kernel has none to give.
+fn rings_lie_where_the_user_says(lab: &Lab, theirs: &str, ours: &str) -> TestResult {
+    const HUGE: &str = "/proc/sys/vm/nr_hugepages";
+    let before = lab.check(&format!("cat {HUGE}; echo 0 > {HUGE}"), PROBE)?;
+    let said = refusal(lab, "rc_pingpong -d devx:mlx5_0 -n 1 --ring-pages 2M")?;
+    assert!(said.contains("no 2 MiB huge pages"), "{said}");
+    lab.check(&format!("echo 4 > {HUGE}"), PROBE)?;
+    lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} --ring-pages 2M 10.0.0.2"))?;
+    lab.check(&format!("echo {} > {HUGE}", before.trim()), PROBE)?;
     Ok(())
 }
 

@@ -64,7 +64,7 @@ impl QueuePair {
         if layout.len() == 0 && options.srq.is_none() && options.service != ServiceType::Xrc {
             return Err(Invalid::Empty { what: "a queue pair", lacks: "send_wqes and recv_wqes" }.into());
         }
-        let memory = RingMemory::new(device, layout.len(), 0)?;
+        let memory = RingMemory::new(pd, layout.len(), 0)?;
         let mut context = context(&options, &layout, &memory, device.caps())?;
         context.w().pd(pd.pdn()).uar_page(uar.index()).cqn_snd(send_cq.cqn()).cqn_rcv(recv_cq.cqn());
         let mut create = CreateQpIn::default();

@@ -246,7 +246,7 @@ impl<S: Connected> Connection<S> {
 
     /// Error if `pd` is not the protection domain of the connection.
     pub(super) fn check_pd(&self, pd: &Arc<Pd>) -> Result<(), RefusedReason> {
-        if Arc::ptr_eq(pd, self.link.qp.pd()) { Ok(()) } else { Err(RefusedReason::ForeignKey) }
+        if pd.is_same(self.link.qp.pd()) { Ok(()) } else { Err(RefusedReason::ForeignKey) }
     }
 
     /// Posts one work request on a key by `post`, and rings the doorbell. Call [`keep_key`](Self::keep_key) next.

@@ -84,7 +84,7 @@ impl DatagramEndpoint {
         let uar = Uar::alloc(pd.device())?;
         let mut cq_options = CqOptions::default().entries(options.send_depth.saturating_add(options.recv_depth));
         cq_options.events = options.events;
-        let cq = CompletionQueue::create(&uar, cq_options)?;
+        let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), options.queue_pair())?;
         qp.activate(&options.attributes())?;
         let send = (options.send_depth > 0).then(|| qp.datagram_send_queue()).transpose()?;

@@ -39,7 +39,7 @@ impl DcReceiver {
         let uar = Uar::alloc(pd.device())?;
         // Rounded up, as the number of receives.
         let entries = receives.wqes.saturating_add(1).next_power_of_two();
-        let cq = CompletionQueue::create(&uar, cq_options.entries(entries))?;
+        let cq = CompletionQueue::create(&uar, cq_options.entries(entries).beside(pd))?;
         let srq = Srq::create(pd, receives)?;
         let dct = Dct::create(pd, &srq, cq.cq(), target)?;
         let shared = srq.receive_queue()?;
@@ -89,7 +89,7 @@ impl DcInitiator {
     /// [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: &ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc(pd.device())?;
-        let cq = sends::completion_queue(&uar, options)?;
+        let cq = sends::completion_queue(pd, &uar, options)?;
         let qp_options = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options.dc_initiator())?;
         let (path_mtu, rts) = (options.path_mtu, options.rts);

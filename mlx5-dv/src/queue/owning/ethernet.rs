@@ -93,7 +93,7 @@ impl EthernetQueue {
         let entries = options.send_depth.saturating_add(options.recv_depth);
         let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
         cq_options.events = options.events;
-        let cq = CompletionQueue::create(&uar, cq_options)?;
+        let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
         let tis = Tis::create(domain, options.priority)?;
         let sq_options = SqOptions::default().wqes(options.send_depth).inline_bytes(options.inline_bytes);
         let sq = Sq::create(pd, &uar, &tis, cq.cq(), sq_options)?;

@@ -37,7 +37,7 @@ impl XrcReceiver {
         let uar = Uar::alloc(pd.device())?;
         // Rounded up, as the number of receives.
         let entries = options.wqes.saturating_add(1).next_power_of_two();
-        let cq = CompletionQueue::create(&uar, cq_options.entries(entries))?;
+        let cq = CompletionQueue::create(&uar, cq_options.entries(entries).beside(pd))?;
         let srq = Srq::create_xrc(pd, domain, cq.cq(), options)?;
         let shared = srq.receive_queue()?;
         let receives = Receives { in_flight: InFlight::new(0, shared.capacity() as u32), srq };
@@ -110,7 +110,7 @@ impl XrcConnection {
     /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, domain: &Arc<Xrcd>, options: ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc(pd.device())?;
-        let cq = sends::completion_queue(&uar, &options)?;
+        let cq = sends::completion_queue(pd, &uar, &options)?;
         let qp = |qp_options| {
             let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
             qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;

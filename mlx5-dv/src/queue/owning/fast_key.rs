@@ -117,7 +117,7 @@ impl FastKey {
     /// [exclusive](Buffer::is_exclusive): a remote reaches what a key opens.
     pub fn push(&mut self, buffer: Buffer) -> Result<(), Buffer> {
         let is_full = self.parts.len() == self.key.options().entries as usize;
-        if !self.is_free() || is_full || buffer.is_exclusive() || !Arc::ptr_eq(buffer.pd(), self.pd()) {
+        if !self.is_free() || is_full || buffer.is_exclusive() || !buffer.pd().is_same(self.pd()) {
             return Err(buffer);
         }
         self.parts.push(buffer);

@@ -156,7 +156,7 @@ impl FastWindow {
     }
 
     fn check_region(&self, region: &MemoryRegion, binding: &Binding) -> Result<(), RefusedReason> {
-        if !Arc::ptr_eq(region.pd(), self.window.pd()) {
+        if !region.pd().is_same(self.window.pd()) {
             return Err(RefusedReason::ForeignRegion);
         }
         if binding.range.start > binding.range.end || binding.range.end > region.len() {

@@ -6,18 +6,22 @@ use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use super::setup::ConnectionOptions;
 use crate::error::Error;
 use crate::memory::DataSegment;
-use crate::objects::{AnyDoorbell, Buffer, CqOptions, QueuePair, Uar};
+use crate::objects::{AnyDoorbell, Buffer, CqOptions, Pd, QueuePair, Uar};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Side, work_of};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::send::service::Service;
 use crate::queue::send::{SendBatch, SendQueue};
 
-/// The completion queue of the sends that `options` describe.
-pub(super) fn completion_queue(uar: &Arc<Uar>, options: &ConnectionOptions) -> Result<CompletionQueue, Error> {
+/// The completion queue of the sends that `options` describe, of a queue pair of `pd`.
+pub(super) fn completion_queue(
+    pd: &Arc<Pd>,
+    uar: &Arc<Uar>,
+    options: &ConnectionOptions,
+) -> Result<CompletionQueue, Error> {
     let mut cq_options = CqOptions::default().entries(options.send_depth).vector(options.vector);
     (cq_options.events, cq_options.moderation) = (options.events, options.moderation);
-    CompletionQueue::create(uar, cq_options)
+    CompletionQueue::create(uar, cq_options.beside(pd))
 }
 
 /// The sends of a queue pair that receives nothing.

@@ -119,7 +119,7 @@ impl<S: Connected> Link<S> {
         let mut cq_options =
             CqOptions::default().entries(entries).vector(options.vector).moderation(options.moderation);
         cq_options.events = options.events;
-        let cq = CompletionQueue::create(uar, cq_options)?;
+        let cq = CompletionQueue::create(uar, cq_options.beside(pd))?;
         let mut qp_options = QpOptions::default()
             .wqes(options.send_depth, options.recv_depth)
             .sges(options.send_sges, options.recv_sges)

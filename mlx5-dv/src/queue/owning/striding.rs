@@ -216,7 +216,7 @@ impl<C: Receives> StridingQueue<C> {
         let entries = posted.next_power_of_two().saturating_mul(strides.count);
         let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
         cq_options.events = options.events;
-        let cq = create(&uar, cq_options)?;
+        let cq = create(&uar, cq_options.beside(pd))?;
         let rq = Rq::create(pd, cq.cq(), RqOptions::default().wqes(posted).strides(strides))?;
         let tir = Tir::create(&TransportDomain::alloc(pd.device())?, &rq)?;
         let count = posted.saturating_add(options.spare) as usize;

@@ -108,7 +108,7 @@ impl<C> Hub<C> {
             .moderation(options.each.moderation)
             .vector(options.each.vector);
         cq_options.events = options.each.events;
-        let cq = CompletionQueue::create(&uar, cq_options)?;
+        let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
         let buffers = shared.capacity() + options.spares as usize;
         let bytes = buffers.saturating_mul(options.message_bytes);
         let region = ExclusiveRegion::allocate(pd, bytes)?;
