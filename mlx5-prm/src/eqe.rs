@@ -83,6 +83,8 @@ layout! {
         0x04 [15:0] wqe_index: u16,
         #[allow(clippy::len_without_is_empty, reason = "the PRM's name")]
         0x08 [15:0] len: u16,
+        /// What its answer repeats. In the kernel's header, not in the PRM's.
+        0x0c [31:0] token: u32,
         0x18 [26] rdma: bool,
         0x18 [25] write_read: bool,
         0x18 [24] requestor: bool,

@@ -55,6 +55,7 @@ const PROGRAMS: &[&str] = &[
     "traffic",
     "flow_counters",
     "on_demand",
+    "page_faults",
     "keys",
     "resize",
     "ece",
@@ -70,7 +71,12 @@ struct Verbs {
 
 impl Verbs {
     fn boot() -> Result<Self, Report> {
-        let model = Model::start(&build()?, 2, &[])?;
+        Self::boot_on(&[])
+    }
+
+    /// A card started with these options.
+    fn boot_on(options: &[&str]) -> Result<Self, Report> {
+        let model = Model::start(&build()?, 2, options)?;
         let [first, second] = model.sockets() else { return Err("two sockets".into()) };
         let programs = tempfile::tempdir()?;
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs");
@@ -149,6 +155,20 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     verbs.lab.assert_quiet()?;
     assert_lawful(&verbs.lab.model);
     own_programs(&verbs)?;
+    let Lab { guest, mut model } = verbs.lab;
+    assert!(model.runs(), "the model died:\n{}", model.stderr());
+    guest.power_off()?;
+    Ok(())
+}
+
+/// Regions on demand, on a card that announces faults of memory.
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn pages_come_and_go_while_messages_flow() -> TestResult {
+    let verbs = Verbs::boot_on(&["--profile", "connectx7"])?;
+    verbs.own("page_faults mlx5_0 1", "pages came and went")?;
+    verbs.lab.assert_quiet()?;
+    assert_lawful(&verbs.lab.model);
     let Lab { guest, mut model } = verbs.lab;
     assert!(model.runs(), "the model died:\n{}", model.stderr());
     guest.power_off()?;

@@ -25,6 +25,13 @@ pub(crate) fn post(nic: &mut Nic, event_type: EventType, sub_type: u8, data: &[u
     }
 }
 
+/// Whether an EQ is subscribed to this type.
+pub(crate) fn is_wanted(nic: &Nic, event_type: EventType) -> bool {
+    let number = event_type.number();
+    let word = (number / 64) as usize;
+    nic.objects.eqs.iter().any(|(_, eq)| eq.event_mask.get(word).is_some_and(|mask| mask >> (number % 64) & 1 != 0))
+}
+
 /// Writes an event of a queue pair.
 pub(crate) fn post_qp(nic: &mut Nic, event_type: EventType, qpn: u32) {
     let mut data = QpEvent::ZERO;

@@ -18,8 +18,10 @@ pub(crate) fn to_error(qp: &mut Qp, nic: &mut Nic) {
 /// A queue pair entered the error state: stops all work and flushes.
 pub(crate) fn enter_error(qp: &mut Qp, nic: &mut Nic) {
     let send = &mut qp.rc.send;
-    (send.deadline, send.pause) = (None, None);
+    (send.deadline, send.pause, send.fault) = (None, None, None);
+    nic.scheduler.page_faults.forget(qp.scheduled());
     let receive = &mut qp.rc.receive;
+    receive.fault = None;
     receive.replies.clear();
     receive.pending_ack = None;
     receive.message = None;
@@ -38,7 +40,9 @@ pub(crate) fn enter_error(qp: &mut Qp, nic: &mut Nic) {
 /// began to fill, flushed.
 pub(crate) fn close(qp: &mut Qp, nic: &mut Nic) {
     qp.state = QpState::Err;
+    nic.scheduler.page_faults.forget(qp.scheduled());
     let receive = &mut qp.rc.receive;
+    receive.fault = None;
     receive.replies.clear();
     receive.pending_ack = None;
     receive.message = None;

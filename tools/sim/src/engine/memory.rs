@@ -4,7 +4,10 @@ use mlx5_prm::ctx::Klm;
 use thiserror::Error;
 
 use crate::dma::{Counted, Dma, DmaFault, Purpose};
-use crate::objects::{Mkey, MkeyRights, NULL_LKEY, RESERVED_LKEY, Table, Translation, User};
+use crate::objects::{
+    ABSENT_KEY, Absent, Mkey, MkeyRights, NULL_LKEY, OnDemand, READ_PAGE, RESERVED_LKEY, Table, Translation, User,
+    WRITE_PAGE,
+};
 
 /// Why a key refuses an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -25,6 +28,9 @@ pub(crate) enum Refusal {
     Bounds { start: u64, len: u64 },
     #[error("keys are nested more than {DEEPEST} deep")]
     Depth,
+    /// Allowed, once the pages are there.
+    #[error("pages are absent: {0:x?}")]
+    Absent(Absent),
 }
 
 /// Maximum nesting of keys made of other keys.
@@ -71,6 +77,7 @@ pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<Way<'_>, Refu
     }
     let mkey = check_key(mkeys, access)?;
     if !mkey.translation.is_indirect() {
+        check_present(mkey, access)?;
         return Ok(Way::Key(mkey));
     }
     let mut parts = Vec::new();
@@ -78,8 +85,34 @@ pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<Way<'_>, Refu
     Ok(Way::Keys(parts))
 }
 
-/// Whether an access is allowed. Where keys take turns, what lies between the pieces of one must be its key's, too: so
-/// the check of a message costs the same however small its pieces are.
+/// Whether the pages of an access through a key of pages are there.
+fn check_present(mkey: &Mkey, access: Access) -> Result<(), Refusal> {
+    let Translation::OnDemand(list) = &mkey.translation else { return Ok(()) };
+    match list.absent(access.address.wrapping_sub(mkey.start), access.len, needed(access.rights)) {
+        None => Ok(()),
+        Some(at) => {
+            let address = mkey.start.wrapping_add(at);
+            let len = access.len - address.wrapping_sub(access.address);
+            Err(Refusal::Absent(Absent { key: access.key, address, len }))
+        }
+    }
+}
+
+/// What an access needs of a page.
+fn needed(rights: MkeyRights) -> u8 {
+    match rights {
+        MkeyRights::REMOTE_ATOMIC => READ_PAGE | WRITE_PAGE,
+        rights if writes(rights) => WRITE_PAGE,
+        _ => READ_PAGE,
+    }
+}
+
+fn writes(rights: MkeyRights) -> bool {
+    rights.intersects(MkeyRights::LOCAL_WRITE | MkeyRights::REMOTE_WRITE | MkeyRights::REMOTE_ATOMIC)
+}
+
+/// Whether an access is allowed, if its pages are there or not. Where keys take turns, what lies between the pieces of
+/// one must be its key's, too: so the check of a message costs the same however small its pieces are.
 pub(crate) fn allows(mkeys: &Table<Mkey>, access: Access) -> Result<(), Refusal> {
     if is_reserved(access) || is_null(access) {
         return Ok(());
@@ -110,16 +143,20 @@ impl<'a> Behind<'a, '_> {
     fn check(&mut self, mkey: &'a Mkey, access: Access, levels: u32) -> Result<(), Refusal> {
         let from = access.address.wrapping_sub(mkey.start);
         match &mkey.translation {
-            Translation::Keys(_) | Translation::Pattern(_) if levels == 0 => Err(Refusal::Depth),
+            Translation::Keys(_) | Translation::FixedKeys(_) | Translation::Pattern(_) if levels == 0 => {
+                Err(Refusal::Depth)
+            }
             Translation::Keys(pieces) => self.check_list(pieces, mkey, access, levels),
+            Translation::FixedKeys(pieces) => self.check_fixed(pieces, mkey, access, levels),
             Translation::Pattern(pattern) if self.parts.is_some() => {
                 pattern.pieces(from, access.len).try_for_each(|piece| self.check_piece(piece, access, levels))
             }
             Translation::Pattern(pattern) => {
                 pattern.stretches(from, access.len).try_for_each(|piece| self.check_piece(piece, access, levels))
             }
-            Translation::Physical | Translation::Pages(_) | Translation::Device { .. } => {
+            Translation::Physical | Translation::Pages(_) | Translation::OnDemand(_) | Translation::Device { .. } => {
                 if let Some(parts) = &mut self.parts {
+                    check_present(mkey, access)?;
                     parts.push(Part { mkey, address: access.address, len: access.len });
                 }
                 Ok(())
@@ -142,11 +179,29 @@ impl<'a> Behind<'a, '_> {
         if left > 0 { Err(Refusal::Bounds { start: mkey.start, len: covered() }) } else { Ok(()) }
     }
 
+    /// As [`check_list`](Self::check_list), where all pieces have one size.
+    fn check_fixed(&mut self, pieces: &[Klm], mkey: &Mkey, access: Access, levels: u32) -> Result<(), Refusal> {
+        let size = 1u64 << mkey.context.log_page_size();
+        let (mut at, mut left) = (access.address.wrapping_sub(mkey.start), access.len);
+        while left > 0 {
+            let piece = usize::try_from(at / size).ok().and_then(|index| pieces.get(index));
+            let covered = (pieces.len() as u64).saturating_mul(size);
+            let piece = piece.ok_or(Refusal::Bounds { start: mkey.start, len: covered })?;
+            let skipped = at % size;
+            let len = left.min(size - skipped);
+            self.check_piece((piece.mkey(), piece.address().wrapping_add(skipped), len), access, levels)?;
+            (at, left) = (at.wrapping_add(len), left - len);
+        }
+        Ok(())
+    }
+
     fn check_piece(&mut self, piece: (u32, u64, u64), access: Access, levels: u32) -> Result<(), Refusal> {
         // The remote rights are checked at the top key; the keys below need only the local rights.
-        let writes = MkeyRights::LOCAL_WRITE | MkeyRights::REMOTE_WRITE | MkeyRights::REMOTE_ATOMIC;
-        let rights = if access.rights.intersects(writes) { MkeyRights::LOCAL_WRITE } else { MkeyRights::LOCAL_READ };
+        let rights = if writes(access.rights) { MkeyRights::LOCAL_WRITE } else { MkeyRights::LOCAL_READ };
         let (key, address, len) = piece;
+        if key == ABSENT_KEY {
+            return if self.parts.is_some() { Err(Refusal::Absent(Absent { key, address, len })) } else { Ok(()) };
+        }
         let behind = Access { user: access.user, key, address, len, rights };
         self.check(check_key(self.mkeys, behind)?, behind, levels - 1)
     }
@@ -194,12 +249,16 @@ impl Way<'_> {
                 Ok(())
             }
             Way::Key(mkey) => match &mkey.translation {
-                Translation::Pages(pages) => pages.read(dma, address.wrapping_sub(mkey.start), bytes),
+                Translation::Pages(pages) | Translation::OnDemand(OnDemand { pages, .. }) => {
+                    pages.read(dma, address.wrapping_sub(mkey.start), bytes)
+                }
                 Translation::Device { bytes: memory, at } => match memory.read(at.wrapping_add(address), bytes) {
                     true => Ok(()),
                     false => Err(DmaFault::past_end(address, bytes.len(), false)),
                 },
-                Translation::Physical | Translation::Keys(_) | Translation::Pattern(_) => dma.read(address, bytes),
+                Translation::Physical | Translation::Keys(_) | Translation::FixedKeys(_) | Translation::Pattern(_) => {
+                    dma.read(address, bytes)
+                }
             },
             Way::Keys(parts) => {
                 for part in parts {
@@ -222,15 +281,21 @@ impl Way<'_> {
             Way::Reserved => dma.write(address, bytes),
             Way::Nothing => Ok(()),
             Way::Key(mkey) => match &mkey.translation {
-                Translation::Pages(pages) if mkey.context.relaxed_ordering_write() => {
+                Translation::Pages(pages) | Translation::OnDemand(OnDemand { pages, .. })
+                    if mkey.context.relaxed_ordering_write() =>
+                {
                     pages.write_relaxed(dma, address.wrapping_sub(mkey.start), bytes)
                 }
-                Translation::Pages(pages) => pages.write(dma, address.wrapping_sub(mkey.start), bytes),
+                Translation::Pages(pages) | Translation::OnDemand(OnDemand { pages, .. }) => {
+                    pages.write(dma, address.wrapping_sub(mkey.start), bytes)
+                }
                 Translation::Device { bytes: memory, at } => match memory.write(at.wrapping_add(address), bytes) {
                     true => Ok(()),
                     false => Err(DmaFault::past_end(address, bytes.len(), true)),
                 },
-                Translation::Physical | Translation::Keys(_) | Translation::Pattern(_) => dma.write(address, bytes),
+                Translation::Physical | Translation::Keys(_) | Translation::FixedKeys(_) | Translation::Pattern(_) => {
+                    dma.write(address, bytes)
+                }
             },
             Way::Keys(parts) => {
                 for part in parts {
@@ -259,11 +324,15 @@ impl Way<'_> {
         let at = address.wrapping_sub(mkey.start);
         let past_end = DmaFault::past_end(at, 8, true);
         match &mkey.translation {
-            Translation::Pages(pages) => dma.update_be64(pages.iova(at).ok_or(past_end)?.0, change),
+            Translation::Pages(pages) | Translation::OnDemand(OnDemand { pages, .. }) => {
+                dma.update_be64(pages.iova(at).ok_or(past_end)?.0, change)
+            }
             Translation::Device { bytes, at: first } => {
                 bytes.update_be64(first.wrapping_add(at), change).ok_or(past_end)
             }
-            Translation::Physical | Translation::Keys(_) | Translation::Pattern(_) => dma.update_be64(address, change),
+            Translation::Physical | Translation::Keys(_) | Translation::FixedKeys(_) | Translation::Pattern(_) => {
+                dma.update_be64(address, change)
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ mod lifecycle;
 mod memory;
 mod message;
 mod nic;
+mod page_fault;
 mod pieces;
 mod posted;
 mod rc;
@@ -42,6 +43,8 @@ pub use lifecycle::{
     cq_created, cq_destroyed, cq_resized, dct_drained, describe_qp, post_event, qp_created, qp_destroyed,
     qp_state_changed, reset, rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_state_changed,
 };
+
+pub(crate) use rc::resume;
 
 use crate::function::Function;
 use charge::charge;

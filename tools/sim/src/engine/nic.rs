@@ -2,10 +2,10 @@
 
 use mlx5_prm::cqe::CqeSyndrome;
 
-use super::memory::{self, Access};
+use super::memory::{self, Access, Refusal};
 use crate::ethernet::HEADER;
 use crate::function::{Nic, Seen};
-use crate::objects::{AtomicResult, Failure, MkeyRights, Qp, QueueCounter, User};
+use crate::objects::{Absent, AtomicResult, Failure, MkeyRights, Qp, QueueCounter, User};
 use crate::strict::rules;
 use crate::transport::Packet;
 use crate::transport::packet::{FRAME_OVERHEAD, MAX_PAYLOAD};
@@ -30,6 +30,14 @@ impl Nic {
     pub(crate) fn read(&self, user: User, key: u32, address: u64, bytes: &mut [u8], rights: MkeyRights) -> bool {
         let access = Access { user, key, address, len: bytes.len() as u64, rights };
         memory::check(&self.objects.mkeys, access).is_ok_and(|way| way.read(&self.dma, address, bytes).is_ok())
+    }
+
+    /// What of an access that was not made is absent. `None` if there is another reason.
+    pub(crate) fn absent(&self, user: User, key: u32, address: u64, len: u64, rights: MkeyRights) -> Option<Absent> {
+        match memory::check(&self.objects.mkeys, Access { user, key, address, len, rights }) {
+            Err(Refusal::Absent(absent)) => Some(absent),
+            _ => None,
+        }
     }
 
     /// Writes memory by key. Returns false if the key does not allow it, or the memory is not mapped.

@@ -4,7 +4,7 @@
 use mlx5_prm::cqe::CqeSyndrome;
 
 use crate::function::Nic;
-use crate::objects::{MkeyRights, Piece, Qp, SendWork, User};
+use crate::objects::{Absent, MkeyRights, Piece, Qp, SendWork, User};
 
 /// Appends `len` bytes of the message, from byte `from` on, to `bytes`. Returns false if memory cannot be read.
 pub(crate) fn gather(qp: &Qp, nic: &Nic, work: &SendWork, mut from: u32, len: u32, bytes: &mut Vec<u8>) -> bool {
@@ -64,4 +64,31 @@ pub(crate) fn scatter(
         (bytes, from) = (later, 0);
     }
     if bytes.is_empty() { Ok(()) } else { Err(CqeSyndrome::LocalLength) }
+}
+
+/// What is absent of `len` bytes from byte `from` on, and how many bytes of its piece follow. `None` if there is
+/// another reason why they cannot be reached.
+pub(crate) fn absent(
+    user: User,
+    nic: &Nic,
+    pieces: &[Piece],
+    mut from: u32,
+    mut len: u32,
+    rights: MkeyRights,
+) -> Option<(Absent, u64)> {
+    for piece in pieces {
+        let skipped = from.min(piece.len());
+        let now = len.min(piece.len() - skipped);
+        if let Piece::Memory { key, address, .. } = *piece
+            && now > 0
+        {
+            let at = address.wrapping_add(u64::from(skipped));
+            if let Some(absent) = nic.absent(user, key, at, now.into(), rights) {
+                return Some((absent, (piece.len() - skipped - now).into()));
+            }
+            nic.allows(user, key, at, now.into(), rights).then_some(())?;
+        }
+        (from, len) = (from - skipped, len - now);
+    }
+    None
 }

@@ -4,16 +4,18 @@
 //! `REG_UMR`). Other queue pairs may change keys of their protection domain: fast registration, invalidation, memory
 //! windows.
 
+use std::sync::Arc;
+
 use mlx5_prm::cqe::CqeSyndrome;
-use mlx5_prm::ctx::Mkc;
+use mlx5_prm::ctx::{Klm, Mkc};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, MkeyMaskBit, SEGMENT, UmrCheck, UmrCtrlSeg, mkey_mask};
 use thiserror::Error;
 
 use crate::function::Nic;
 use crate::objects::{
-    Failure, List, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, PageList, TRANSLATIONS, Translation,
-    Update, User, addresses, keys_of, spliced,
+    Failure, List, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, OnDemand, PRESENT, PageList,
+    TRANSLATIONS, Translation, Update, User, addresses, keys_of, page_rights, spliced,
 };
 use crate::strict::rules;
 
@@ -102,10 +104,11 @@ pub(crate) fn apply(user: User, nic: &mut Nic, update: &Update) -> Result<(), Fa
 }
 
 fn change(user: User, nic: &mut Nic, update: &Update, list: &[u8]) -> Result<(), Refusal> {
+    let may_be_absent = nic.firmware.caps.general().pg();
     let mkey = nic.objects.mkeys.get_mut(update.key >> 8).ok_or(Refusal::Unknown)?;
     update.check(user, mkey)?;
     let context = update.merge(&mkey.context);
-    let translation = update.translation(mkey, &context, list)?;
+    let translation = update.translation(mkey, &context, list, may_be_absent)?;
     if context.pd() != mkey.pd {
         nic.objects.pds.get_mut(context.pd()).ok_or(Refusal::NoSuchPd)?.users += 1;
         if let Some(pd) = nic.objects.pds.get_mut(mkey.pd) {
@@ -178,8 +181,14 @@ impl Update {
         merge
     }
 
-    /// The key's translations with `list` inserted.
-    fn translation(&self, mkey: &Mkey, context: &Mkc, list: &[u8]) -> Result<Translation, Refusal> {
+    /// The key's translations with `list` inserted, whose pages may be absent.
+    fn translation(
+        &self,
+        mkey: &Mkey,
+        context: &Mkc,
+        list: &[u8],
+        may_be_absent: bool,
+    ) -> Result<Translation, Refusal> {
         let offset = if self.control.translation_offset_en() {
             usize::try_from(u64::from(self.control.xlt_offset_47_16()) << 16 | u64::from(self.control.xlt_offset()))
                 .unwrap_or(usize::MAX)
@@ -192,8 +201,19 @@ impl Update {
         end.ok_or(Refusal::Room(room))?;
         match &mkey.translation {
             Translation::Pages(old) if mkey.umem.is_some() => Ok(Translation::Pages(old.clone())),
-            Translation::Pages(old) => pages(old, context, offset, list).map(Translation::Pages),
-            Translation::Keys(_) | Translation::Pattern(_) if list.is_empty() => Ok(mkey.translation.clone()),
+            Translation::Pages(old) => {
+                let pages = pages(old, context, offset, list)?;
+                Ok(with_rights(pages, None, old.pages.len(), offset, list, may_be_absent))
+            }
+            Translation::OnDemand(OnDemand { pages: old, rights }) => {
+                let pages = pages(old, context, offset, list)?;
+                Ok(with_rights(pages, Some(rights), old.pages.len(), offset, list, may_be_absent))
+            }
+            Translation::FixedKeys(_) if page_shift(context).is_err() && !context.free() => Err(Refusal::PageSize),
+            keys if keys.is_indirect() && list.is_empty() => Ok(keys.clone()),
+            Translation::FixedKeys(old) => {
+                Ok(Translation::FixedKeys(spliced(old, offset, list.chunks(OCTWORD).filter_map(Klm::read))))
+            }
             Translation::Keys(old) => keys_of(old, offset, list).ok_or(Refusal::Pattern),
             // What is left of a pattern is no list that could be continued.
             Translation::Pattern(_) if offset == 0 => keys_of(&[], 0, list).ok_or(Refusal::Pattern),
@@ -206,15 +226,44 @@ impl Update {
 
 /// The key's pages, two to an octword, with `list` written from octword `offset` on.
 fn pages(old: &PageList, context: &Mkc, offset: usize, list: &[u8]) -> Result<PageList, Refusal> {
-    let page_shift = u32::from(context.log_page_size());
     let is_unused = list.is_empty() && context.free();
-    if !is_unused && !(MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT).contains(&page_shift) {
-        return Err(Refusal::PageSize);
-    }
+    let page_shift = match page_shift(context) {
+        Err(refusal) if !is_unused => return Err(refusal),
+        _ => u32::from(context.log_page_size()),
+    };
     let pages = match list {
         [] => old.pages.clone(),
         list => spliced(&old.pages, offset * 2, addresses(list)).into(),
     };
     let offset = context.start_addr() & ((1u64 << page_shift) - 1);
     Ok(PageList { page_shift, offset, pages })
+}
+
+/// `pages` with what each allows: the `count` old ones' rights, with those in `list` from octword `offset` on.
+fn with_rights(
+    pages: PageList,
+    old: Option<&Arc<[u8]>>,
+    count: usize,
+    offset: usize,
+    list: &[u8],
+    may_be_absent: bool,
+) -> Translation {
+    let are_all_present = old.is_none() && page_rights(list).all(|rights| rights == PRESENT);
+    if !may_be_absent || are_all_present {
+        return Translation::Pages(pages);
+    }
+    let rights = match (old, list) {
+        (Some(old), []) => old.clone(),
+        (old, list) => {
+            let old = old.map_or_else(|| vec![PRESENT; count], |old| old.to_vec());
+            spliced(&old, offset * 2, page_rights(list)).into()
+        }
+    };
+    Translation::OnDemand(OnDemand { pages, rights })
+}
+
+/// log2 of the bytes of a page, or of a key of fixed size.
+fn page_shift(context: &Mkc) -> Result<u32, Refusal> {
+    let shift = u32::from(context.log_page_size());
+    if (MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT).contains(&shift) { Ok(shift) } else { Err(Refusal::PageSize) }
 }

@@ -12,6 +12,7 @@ mod page {
     pub(super) const GENERAL: u16 = 0;
     pub(super) const ATOMIC: u16 = 3;
     pub(super) const ETHERNET: u16 = 1;
+    pub(super) const ODP: u16 = 2;
     pub(super) const ROCE: u16 = 4;
     pub(super) const ESWITCH_FLOW_TABLE: u16 = 8;
     pub(super) const ESWITCH: u16 = 9;
@@ -40,6 +41,7 @@ impl Capabilities {
             // The e-switch has only its L2 table; its pages are empty.
             page::ESWITCH_FLOW_TABLE | page::ESWITCH if self.general.max.eswitch_manager() => Ok(&[]),
             page::ATOMIC if self.general.max.atomic() => Ok(self.atomic.bytes(current)),
+            page::ODP if self.general.max.pg() => Ok(self.odp.bytes(current)),
             page::ETHERNET if self.general.max.eth_net_offloads() => Ok(Layout::as_bytes(&self.ethernet)),
             page::FLOW_TABLE if self.general.max.nic_flow_table() => Ok(Layout::as_bytes(&self.flow_table)),
             page::DEVICE_MEMORY if self.general.max.device_memory() => Ok(Layout::as_bytes(&self.device_memory)),
@@ -56,6 +58,7 @@ impl Capabilities {
             page::GENERAL => self.general.set(bytes),
             page::ROCE if self.general.current.roce() => self.roce.set(bytes),
             page::ATOMIC if self.general.current.atomic() => self.set_atomic(bytes),
+            page::ODP if self.general.current.pg() => self.set_odp(bytes),
             _ => Err(Syndrome::UnknownCapabilityPage),
         }
     }
@@ -68,6 +71,17 @@ impl Capabilities {
         self.atomic.current = before;
         self.atomic.current.w().atomic_req_8B_endianness_mode(chosen);
         Ok(())
+    }
+}
+
+impl Capabilities {
+    /// All of this page are single bits, most of them in pages of their own.
+    fn set_odp(&mut self, bytes: &[u8]) -> Result<(), Syndrome> {
+        let max = Layout::as_bytes(&self.odp.max);
+        if bytes.iter().zip(max).any(|(wanted, max)| wanted & !max != 0) {
+            return Err(Syndrome::CapabilityAboveMaximum);
+        }
+        self.odp.set(bytes)
     }
 }
 

@@ -6,8 +6,8 @@ use mlx5_prm::layout::Layout;
 use super::answer::{Answer, Request, Stop};
 use super::syndromes::Syndrome;
 use super::{
-    counter, cq, dct, eq, flow, flow_action, hca, l2_table, memic, mkey, multicast, pages, pd, qp, qp_state, register,
-    roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
+    counter, cq, dct, eq, flow, flow_action, hca, l2_table, memic, mkey, multicast, page_fault, pages, pd, qp,
+    qp_state, register, roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
 };
 use crate::function::{Function, HcaState};
 use crate::objects::{DRIVER, SHARED};
@@ -178,6 +178,7 @@ commands! {
     CreateMkey => listed mkey::create,
     QueryMkey => fixed mkey::query,
     DestroyMkey => fixed mkey::destroy,
+    PageFaultResume => fixed page_fault::resume,
     AllocMemic => fixed memic::alloc,
     DeallocMemic => fixed memic::dealloc,
     CreateEq => listed eq::create,

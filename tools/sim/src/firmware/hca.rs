@@ -9,7 +9,7 @@ use super::pages;
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::{Capabilities, Function, HcaState};
-use crate::objects::{NULL_LKEY, RESERVED_LKEY};
+use crate::objects::{ABSENT_KEY, NULL_LKEY, RESERVED_LKEY};
 
 /// `supported_issi_dw0`: ISSI 0 and 1.
 const SUPPORTED_ISSI: u32 = 1 << 1 | 1 << 0;
@@ -152,13 +152,16 @@ pub(super) fn set_driver_version(f: &mut Function, command: &SetDriverVersionIn)
     Ok(SetDriverVersionOut::ZERO)
 }
 
-/// `QUERY_SPECIAL_CONTEXTS`. Of the special keys there are the reserved lkey, for queue pairs with `rlky`, and the key
-/// of the null region, for all.
+/// `QUERY_SPECIAL_CONTEXTS`. Of the special keys there are the reserved lkey, for queue pairs with `rlky`, the key of
+/// the null region, for all, and the key that stands in lists of keys for absent memory.
 pub(super) fn query_special_contexts(f: &mut Function, _: &QuerySpecialContextsIn) -> Answer<QuerySpecialContextsOut> {
     let mut output = QuerySpecialContextsOut::ZERO;
     output.w().resd_lkey(RESERVED_LKEY);
     if f.nic.firmware.caps.general().dump_fill_mkey() {
         output.w().dump_fill_mkey(NULL_LKEY);
+    }
+    if f.nic.firmware.caps.general().null_mkey() {
+        output.w().null_mkey(ABSENT_KEY);
     }
     Ok(output)
 }

@@ -1,7 +1,10 @@
 //! Memory keys. PRM "Memory Key".
 
+use std::sync::Arc;
+
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{AccessMode, Mkc};
+use mlx5_prm::ctx::{AccessMode, Klm, Mkc};
+use mlx5_prm::layout::Layout;
 
 use super::answer::Answer;
 use super::caps::next_below;
@@ -9,7 +12,7 @@ use super::memory::{self, InUmem};
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Context, Function};
-use crate::objects::{Mkey, OCTWORD, PageList, TRANSLATIONS, Translation, keys_of};
+use crate::objects::{Mkey, OCTWORD, OnDemand, PRESENT, PageList, TRANSLATIONS, Translation, keys_of, page_rights};
 
 /// `CREATE_MKEY`.
 pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> Answer<CreateMkeyOut> {
@@ -20,8 +23,9 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
     check_keys(f, &context)?;
     check_features(f, command, &context)?;
     f.nic.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
-    let len = length(&context)?;
-    let translation = translation(f, &context, len, list, umem)?;
+    let is_all_absent = command.pg_access() && page_rights(list).all(|rights| rights == 0);
+    let len = length(&context, is_all_absent)?;
+    let translation = translation(f, command, len, list, umem)?;
     if umem.is_some() {
         check_start(f, &context, &translation);
     }
@@ -110,9 +114,11 @@ fn check_features(f: &Function, command: &CreateMkeyIn, context: &Mkc) -> Result
 
 /// Length of the key in bytes; `None` for the whole address space. A key created free has no length yet. A key of
 /// device memory may have length 0: verbs allow such a region.
-fn length(context: &Mkc) -> Result<Option<u64>, Syndrome> {
+fn length(context: &Mkc, is_all_absent: bool) -> Result<Option<u64>, Syndrome> {
     if context.length64() {
-        return if context.access_mode() == AccessMode::Pa { Ok(None) } else { Err(Syndrome::MkeyLength) };
+        // Pages and keys of fixed size can cover all of it.
+        let can_be_whole = matches!(context.access_mode(), AccessMode::Pa | AccessMode::Ksm) || is_all_absent;
+        return if can_be_whole { Ok(None) } else { Err(Syndrome::MkeyLength) };
     }
     let overflows = context.start_addr().checked_add(context.len().saturating_sub(1)).is_none();
     let may_be_empty = context.free() || context.access_mode() == AccessMode::Memic;
@@ -124,11 +130,12 @@ fn length(context: &Mkc) -> Result<Option<u64>, Syndrome> {
 
 fn translation(
     f: &Function,
-    context: &Mkc,
+    command: &CreateMkeyIn,
     len: Option<u64>,
     list: &[u8],
     umem: Option<InUmem>,
 ) -> Result<Translation, Syndrome> {
+    let context = &command.memory_key_mkey_entry();
     let len = len.unwrap_or(u64::MAX);
     match context.access_mode() {
         AccessMode::Pa if list.is_empty() && umem.is_none() => Ok(Translation::Physical),
@@ -136,12 +143,16 @@ fn translation(
         AccessMode::Mtt if context.free() => Ok(Translation::Pages(PageList::default())),
         AccessMode::Mtt => match umem {
             Some(place) => memory::in_umem(f, place, len).map(Translation::Pages),
+            None if command.pg_access() => on_demand(context, len, list),
             None => pages_of(context, len, list).map(Translation::Pages),
         },
         AccessMode::Memic if list.is_empty() && umem.is_none() && !context.free() => {
             on_card(f, context.start_addr(), len)
         }
         AccessMode::Klms if umem.is_none() => keys_of(&[], 0, list).ok_or(Syndrome::KeyPattern),
+        AccessMode::Ksm if umem.is_none() && f.nic.firmware.caps.general().fixed_buffer_size() => {
+            fixed_keys(context, list)
+        }
         _ => Err(Syndrome::AccessMode),
     }
 }
@@ -167,6 +178,40 @@ fn pages_of(context: &Mkc, len: u64, list: &[u8]) -> Result<PageList, Syndrome> 
     memory::page_list(list, page_shift, offset, len)
 }
 
+/// Pages that say in their two lowest bits whether they are there (`pg_access`). Pages of any size may be absent.
+fn on_demand(context: &Mkc, len: u64, list: &[u8]) -> Result<Translation, Syndrome> {
+    let rights: Arc<[u8]> = page_rights(list).collect();
+    if rights.iter().any(|rights| *rights != 0) {
+        let pages = pages_of(context, len, list)?;
+        let are_all_present = rights.iter().take(pages.pages.len()).all(|rights| *rights == PRESENT);
+        return Ok(match are_all_present {
+            true => Translation::Pages(pages),
+            false => Translation::OnDemand(OnDemand { pages, rights }),
+        });
+    }
+    let page_shift = u32::from(context.log_page_size());
+    if page_shift < memory::MIN_PAGE_SHIFT {
+        return Err(Syndrome::PageSize);
+    }
+    let offset = context.start_addr() & ((1 << page_shift) - 1);
+    let needed = (u128::from(offset) + u128::from(len)).div_ceil(1 << page_shift);
+    if (rights.len() as u128) < needed {
+        return Err(Syndrome::TranslationsTooFew);
+    }
+    let pages = PageList { page_shift, offset, pages: vec![0; rights.len()].into() };
+    Ok(Translation::OnDemand(OnDemand { pages, rights }))
+}
+
+/// Keys that each cover `1 << log_page_size` bytes.
+fn fixed_keys(context: &Mkc, list: &[u8]) -> Result<Translation, Syndrome> {
+    let sizes = memory::MIN_PAGE_SHIFT..=memory::MAX_PAGE_SHIFT;
+    if !context.free() && !sizes.contains(&u32::from(context.log_page_size())) {
+        return Err(Syndrome::PageSize);
+    }
+    let keys = list.chunks(OCTWORD).filter_map(Klm::read);
+    Ok(Translation::FixedKeys(keys.collect()))
+}
+
 /// `QUERY_MKEY`.
 pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkeyOut> {
     let mkey = f.nic.objects.mkeys.get(command.mkey_index()).ok_or(Syndrome::NoSuchMkey)?;
@@ -182,6 +227,14 @@ pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkey
         high.copy_from_slice(&first[16..]);
         output.w().bsf0_klm0_pas_mtt0_1(&low).bsf1_klm1_pas_mtt2_3(&high);
     }
+    if let Translation::Keys(keys) = &mkey.translation {
+        let entry = |index: usize| {
+            let mut bytes = [0; OCTWORD];
+            bytes.copy_from_slice(keys.get(index).unwrap_or(&Klm::ZERO).as_bytes());
+            bytes
+        };
+        output.w().bsf0_klm0_pas_mtt0_1(&entry(0)).bsf1_klm1_pas_mtt2_3(&entry(1));
+    }
     Ok(output)
 }
 
@@ -190,8 +243,8 @@ pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkey
 fn own_list(translation: &Translation, in_umem: bool) -> usize {
     match translation {
         _ if in_umem => 0,
-        Translation::Pages(pages) => pages.pages.len(),
-        Translation::Keys(keys) => keys.len() * OCTWORD / size_of::<u64>(),
+        Translation::Pages(pages) | Translation::OnDemand(OnDemand { pages, .. }) => pages.pages.len(),
+        Translation::Keys(keys) | Translation::FixedKeys(keys) => keys.len() * OCTWORD / size_of::<u64>(),
         Translation::Pattern(pattern) => (1 + pattern.entries.len()) * OCTWORD / size_of::<u64>(),
         Translation::Physical | Translation::Device { .. } => 0,
     }

@@ -31,6 +31,7 @@ mod memic;
 mod memory;
 mod mkey;
 mod multicast;
+mod page_fault;
 mod pages;
 mod pd;
 mod port_counter;

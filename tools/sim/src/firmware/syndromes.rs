@@ -160,14 +160,16 @@ syndromes! {
     0x0707 UmemEmpty BadParameter "the umem has no pages",
 
     // Memory keys.
-    0x0801 AccessMode BadParameter "access_mode: PA, MTT, KLMS and MEMIC are supported",
-    0x0802 MkeyLength BadParameter "the key's length is zero and it is not MEMIC, overflows, or length64 is set without PA",
+    0x0801 AccessMode BadParameter "access_mode: PA, MTT, KLMS, KSM and MEMIC are supported",
+    0x0802 MkeyLength BadParameter "the key's length is zero and it is not MEMIC, overflows, or length64 is set and it is not PA, KSM or all absent",
     0x0803 TranslationsTooFew BadParameter "fewer translations than the key's length needs",
     0x0804 TranslationsOfPa BadParameter "a PA key has no translations",
     0x0805 TranslationCount BadInputLength "translations_octword_actual_size does not match the input's length",
     0x0806 TranslationRoom BadParameter "the key's translations_octword_size has no room for its translations",
     0x0807 KlmList ExceedsLimit "translations_octword_size is above log_max_klm_list_size",
     0x0808 KeyPattern BadParameter "a pattern of keys whose bcount_per_cycle is not the sum of its entries, or zero",
+
+    0x0809 NoSuchPageFault BadParameter "the token is of no page fault",
 
     // Event queues.
     0x0901 EqSize ExceedsLimit "log_eq_size is above log_max_eq_sz",

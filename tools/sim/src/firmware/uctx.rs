@@ -64,6 +64,7 @@ pub(super) fn may_give(opcode: Opcode) -> bool {
             | ManagePages
             | AllocMemic
             | DeallocMemic
+            | PageFaultResume
     ) && !matches!(opcode, CreateUctx | DestroyUctx | CreateEq | QueryEq | DestroyEq | AccessReg | SetRoceAddress)
         && !matches!(opcode, ModifyNicVportContext | ModifyVportState | SetL2TableEntry | DeleteL2TableEntry)
 }

@@ -1,6 +1,9 @@
 //! Capability pages of a function: maximum and current values. PRM "SET_HCA_CAP".
 
-use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, PerProtocolNetworkingOffloadCaps, RoceCap};
+use mlx5_prm::caps::{
+    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, OdpCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps,
+    RoceCap,
+};
 
 use crate::profile::Profile;
 
@@ -10,6 +13,7 @@ pub struct Capabilities {
     pub(crate) general: Page<CmdHcaCap>,
     pub(crate) roce: Page<RoceCap>,
     pub(crate) atomic: Page<AtomicCaps>,
+    pub(crate) odp: Page<OdpCap>,
     /// These pages cannot be set: the announced values are in force.
     pub(crate) ethernet: PerProtocolNetworkingOffloadCaps,
     pub(crate) flow_table: FlowTableNicCap,
@@ -30,6 +34,7 @@ impl Capabilities {
             general: Page { max: profile.general_max, current: profile.general_current },
             roce: Page { max: profile.roce_max, current: profile.roce_current },
             atomic: Page { max: profile.atomic_max, current: profile.atomic_current },
+            odp: Page { max: profile.odp_max, current: profile.odp_current },
             ethernet: profile.ethernet,
             flow_table: profile.flow_table,
             device_memory: profile.device_memory,
@@ -49,6 +54,20 @@ impl Capabilities {
     /// Current atomic capabilities.
     pub fn atomic(&self) -> &AtomicCaps {
         &self.atomic.current
+    }
+
+    /// Current on-demand paging capabilities.
+    pub fn odp(&self) -> &OdpCap {
+        &self.odp.current
+    }
+
+    /// The scheme by which page faults are told and resumed.
+    pub fn odp_scheme(&self) -> &OdpSchemeCap {
+        let odp = &self.odp.current;
+        match odp.mem_page_fault() {
+            true => odp.memory_page_fault_scheme_cap(),
+            false => odp.transport_page_fault_scheme_cap(),
+        }
     }
 
     /// Ethernet offload capabilities.

@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::time::Instant;
 
 use super::packet_pool::PacketPool;
+use super::page_faults::PageFaults;
 use crate::objects::{Buffer, GSI_QPN, Qp, Sq};
 
 /// Scheduling state of one function.
@@ -37,6 +38,8 @@ pub struct Scheduler {
     pub(crate) compressing: Vec<u32>,
     /// Number of the last connection with a target.
     pub(crate) connections: u32,
+    /// Queue pairs that wait for pages.
+    pub(crate) page_faults: PageFaults,
     /// Completion queues whose event is held back by moderation, and until when.
     pub(crate) moderated: Vec<(Instant, u32)>,
 }
@@ -106,6 +109,7 @@ impl Scheduler {
         self.broken.retain(is_other);
         self.watched.remove(&qpn);
         self.held.forget(qpn);
+        self.page_faults.forget(qpn);
         self.senders.retain(is_other);
     }
 

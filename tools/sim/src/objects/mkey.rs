@@ -4,7 +4,7 @@ use mlx5_prm::ctx::{Klm, Mkc};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{RepeatBlockSeg, RepeatEntry};
 
-use super::{Bytes, PageList};
+use super::{Bytes, OnDemand, PageList};
 
 /// Bytes of an octword, the unit in which translations are counted.
 pub const OCTWORD: usize = 16;
@@ -46,8 +46,12 @@ pub enum Translation {
     Physical,
     /// By pages (`access_mode` MTT); byte 0 is at the key's `start_addr`.
     Pages(PageList),
+    /// The same, but pages may be absent.
+    OnDemand(OnDemand),
     /// By parts of other keys (`access_mode` KLM), concatenated; byte 0 is at the key's `start_addr`.
     Keys(Vec<Klm>),
+    /// The same, with parts of one size (`access_mode` KSM): `1 << log_page_size` bytes.
+    FixedKeys(Vec<Klm>),
     /// By parts of other keys that take turns; byte 0 is at the key's `start_addr`.
     Pattern(Pattern),
     /// To device memory (`access_mode` MEMIC), starting at its byte `at`. Addresses count from 0; `start_addr` is the
@@ -63,7 +67,7 @@ pub enum Translation {
 impl Translation {
     /// Whether it leads to other keys.
     pub fn is_indirect(&self) -> bool {
-        matches!(self, Translation::Keys(_) | Translation::Pattern(_))
+        matches!(self, Translation::Keys(_) | Translation::FixedKeys(_) | Translation::Pattern(_))
     }
 }
 

@@ -12,6 +12,7 @@ mod l2_table;
 mod memory;
 mod mkey;
 mod multicast;
+mod on_demand;
 mod port;
 mod qp;
 mod qp_progress;
@@ -32,6 +33,8 @@ pub(crate) use memory::{TRANSLATIONS, addresses};
 pub(crate) use mkey::User;
 pub use mkey::{Mkey, MkeyRights, NULL_LKEY, OCTWORD, Pattern, REPEAT, RESERVED_LKEY, Translation, keys_of, spliced};
 pub use multicast::Groups;
+pub use on_demand::{ABSENT_KEY, OnDemand};
+pub(crate) use on_demand::{Absent, PRESENT, READ as READ_PAGE, WRITE as WRITE_PAGE, page_rights};
 pub use port::{GidTable, RoceAddress, Vport};
 pub(crate) use port::{layout_of, mac_in};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
@@ -39,7 +42,9 @@ pub(crate) use qp::{GROUP_QPN, GSI_QPN};
 pub use qp_progress::RcState;
 #[cfg(test)]
 pub(crate) use qp_progress::Requester;
-pub(crate) use qp_progress::{AtomicResult, Buffer, Connection, Consumed, Message, PendingAck, Reply};
+pub(crate) use qp_progress::{
+    AtomicResult, Buffer, Connection, Consumed, FaultyMemory, Message, PendingAck, ReceiveFault, Reply, SendFault,
+};
 pub use srq::{Srq, XrcSrq};
 pub use uar::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL, Uar};
 pub use work::Failure;

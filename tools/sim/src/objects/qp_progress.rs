@@ -64,6 +64,8 @@ pub(crate) struct Requester {
     pub deadline: Option<Instant>,
     /// RNR delay: nothing is sent before this time.
     pub pause: Option<Instant>,
+    /// The page fault that it waits for.
+    pub fault: Option<SendFault>,
     /// Of a dynamically connected initiator: its connection.
     pub target: Option<Connection>,
 }
@@ -75,6 +77,36 @@ pub(crate) struct Connection {
     pub number: u32,
     /// PSN of its first request.
     pub first: Psn,
+}
+
+/// A page fault of the sending side.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendFault {
+    pub token: u32,
+    /// `wqe_index` of the work request.
+    pub index: u16,
+    /// A response found no pages and was dropped: it must be asked for again.
+    pub lost_response: bool,
+}
+
+/// A page fault of the receiving side.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReceiveFault {
+    pub token: u32,
+    pub memory: FaultyMemory,
+    /// The oldest of the replies waits, too.
+    pub stops_replies: bool,
+}
+
+/// Whose memory the receiving side found absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FaultyMemory {
+    /// That of a receive.
+    Receive,
+    /// That of a remote write, read or atomic.
+    Remote,
+    /// That of a read whose response is being sent.
+    Reply,
 }
 
 /// The receiving side of a queue pair.
@@ -104,6 +136,8 @@ pub(crate) struct Responder {
     pub spare: Option<ReceiveWork>,
     /// A NAK for the expected PSN was sent.
     pub is_waiting: bool,
+    /// The page fault that it waits for.
+    pub fault: Option<ReceiveFault>,
     /// Read and atomic responses, in order.
     pub replies: VecDeque<Reply>,
     /// Acknowledgement to send after all `replies`.

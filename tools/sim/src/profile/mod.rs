@@ -9,9 +9,13 @@
 
 mod pages;
 
-use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, PerProtocolNetworkingOffloadCaps, RoceCap};
+use mlx5_prm::caps::{
+    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, OdpCap, PerProtocolNetworkingOffloadCaps, RoceCap,
+};
 
-use pages::{LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, roce};
+#[cfg(test)]
+pub(crate) use pages::odp_scheme;
+use pages::{LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, odp, odp_after_enable, roce};
 pub(crate) use pages::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD, UCTX_RAW_TX};
 
 /// Profile of a card.
@@ -49,6 +53,10 @@ pub struct Profile {
     pub atomic_max: AtomicCaps,
     /// Atomic capabilities after `ENABLE_HCA`.
     pub atomic_current: AtomicCaps,
+    /// On-demand paging capabilities, maximum.
+    pub odp_max: OdpCap,
+    /// On-demand paging capabilities after `ENABLE_HCA`.
+    pub odp_current: OdpCap,
     /// Ethernet offload capabilities.
     pub ethernet: PerProtocolNetworkingOffloadCaps,
     /// Flow table capabilities.
@@ -94,6 +102,8 @@ impl Profile {
             roce_current: roce(false),
             atomic_max: atomic(1),
             atomic_current: atomic(0),
+            odp_max: OdpCap::ZERO,
+            odp_current: OdpCap::ZERO,
             ethernet: ethernet(),
             flow_table: flow_table(),
             device_memory: device_memory(),
@@ -116,8 +126,10 @@ impl Profile {
         }
     }
 
-    /// A ConnectX-7.
+    /// A ConnectX-7, with on-demand paging.
     pub fn connectx7() -> Self {
+        let mut general_max = Self::connectx6dx().general_max;
+        general_max.w().pg(true).umr_extended_translation_offset(true);
         Profile {
             name: "connectx7",
             device_id: 0x1021,
@@ -125,6 +137,10 @@ impl Profile {
             fw_rev: (28, 41, 1000),
             hw_id: 0x218,
             psid: "SIM0000000007",
+            general_current: current(general_max),
+            general_max,
+            odp_max: odp(),
+            odp_current: odp_after_enable(),
             ..Self::connectx6dx()
         }
     }

@@ -1,8 +1,8 @@
 //! The capability pages, field by field.
 
 use mlx5_prm::caps::{
-    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
-    PerProtocolNetworkingOffloadCaps, RoceCap,
+    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout, OdpCap,
+    OdpPerTransportServiceCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps, RoceCap,
 };
 
 /// Bit of `uctx_cap` and `uctx.cap`: raw Ethernet send queues are allowed.
@@ -179,6 +179,31 @@ pub(super) fn atomic(endianness_mode: u8) -> AtomicCaps {
         .atomic_size_qp(SIZES)
         .atomic_size_dc(SIZES);
     caps
+}
+
+/// On-demand paging by faults of memory, which the driver turns on with `mem_page_fault`. Faults of a transport are not
+/// announced: no driver has judged them yet.
+pub(super) fn odp() -> OdpCap {
+    let mut caps = OdpCap::ZERO;
+    caps.w().memory_page_fault_scheme_cap(&odp_scheme()).mem_page_fault(true);
+    caps
+}
+
+/// The same after `ENABLE_HCA`.
+pub(super) fn odp_after_enable() -> OdpCap {
+    let mut caps = odp();
+    caps.w().mem_page_fault(false);
+    caps
+}
+
+/// The operations whose memory may be absent. An unreliable receiver has nobody to ask for its packet again.
+pub(crate) fn odp_scheme() -> OdpSchemeCap {
+    let (mut all, mut sends, mut scheme) =
+        (OdpPerTransportServiceCap::ZERO, OdpPerTransportServiceCap::ZERO, OdpSchemeCap::ZERO);
+    all.w().send(true).receive(true).write(true).read(true).atomic(true).srq_receive(true);
+    sends.w().send(true);
+    scheme.w().page_prefetch(true).rc_odp_caps(&all).ud_odp_caps(&sends).xrc_odp_caps(&all).dc_odp_caps(&all);
+    scheme
 }
 
 /// Checksums, VLAN tags, LSO, RSS, multi-packet WQEs, key updates by send queues. WQEs need no inline header.

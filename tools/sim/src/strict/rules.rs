@@ -38,6 +38,8 @@ pub const ZERO_SEGMENT: &str = "data segment of zero bytes means 2 GiB";
 pub const ERROR_IGNORED: &str = "error completion ignored";
 /// The key does not allow the access of a WQE or of a remote request.
 pub const KEY: &str = "key does not allow the access";
+/// A work request met absent pages, and its transport cannot wait for them, or no event queue takes page faults.
+pub const ABSENT: &str = "memory is absent, and nobody is told";
 /// A UMR WQE changes a key in a way that is not allowed.
 pub const UMR: &str = "key update not allowed";
 /// The data of a send changed between its first transmission and a retransmission or its completion.

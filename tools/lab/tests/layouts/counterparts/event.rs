@@ -146,6 +146,7 @@ pub const ROWS: &[Counterpart] = &[
             ("bytes_committed", "wqe.bytes_committed", ""),
             ("wqe_index", "wqe.wqe_index", ""),
             ("len", "wqe.packet_length", ""),
+            ("token", "wqe.token", ""),
             ("qpn", "wqe.pftype_wq", "0x00ffffff"),
         ],
     },

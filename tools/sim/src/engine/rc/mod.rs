@@ -11,8 +11,11 @@
 mod atomic;
 pub(crate) mod requester;
 pub(crate) mod responder;
+mod resume;
 
 use std::time::Duration;
+
+pub(crate) use resume::resume;
 
 use crate::function::Nic;
 use crate::objects::Qp;

@@ -7,7 +7,7 @@ use mlx5_prm::wqe::WqeOpcode;
 
 use super::{ack_timeout, rnr_delay, route};
 use crate::engine::message::mtu;
-use crate::engine::{completion, event, flush, pieces, ud, umr, wqe};
+use crate::engine::{completion, event, flush, page_fault, pieces, ud, umr, wqe};
 use crate::function::Nic;
 use crate::objects::{AtomicResult, Connection, Datagram, Failure, Qp, SendWork};
 use crate::strict::rules;
@@ -32,7 +32,8 @@ pub(crate) fn transmit(qp: &mut Qp, nic: &mut Nic, budget: u32) -> bool {
 /// Sends one packet, or executes a WQE that sends none. Returns false if nothing can be done now.
 fn step(qp: &mut Qp, nic: &mut Nic) -> bool {
     let can_send = matches!(qp.state, QpState::Rts | QpState::Sqd);
-    if !can_send || qp.rc.send.pause.is_some() || !has_work(qp, nic) {
+    let waits = qp.rc.send.pause.is_some() || qp.rc.send.fault.is_some();
+    if !can_send || waits || !has_work(qp, nic) {
         return false;
     }
     let send = &mut qp.rc.send;
@@ -139,8 +140,12 @@ fn send_packet(qp: &mut Qp, nic: &mut Nic) -> bool {
     };
     let psns = if work.is_read() { work.packets - number } else { 1 };
     if !filled {
+        let (cursor, part) = (send.cursor, part(qp, work, number));
+        nic.scheduler.packets.give_back(packet);
+        if page_fault::of_send(qp, nic, cursor, part) {
+            return false;
+        }
         let failure = Failure::new(CqeSyndrome::LocalProtection);
-        let cursor = send.cursor;
         qp.rc.send.work[cursor].failure = Some(failure);
         complete(qp, nic);
         return false;
@@ -262,13 +267,18 @@ fn fill_request(qp: &Qp, work: &SendWork, number: u32, packet: &mut Packet) -> b
 
 /// Fills in a packet of a send or write. Returns false if its memory cannot be read.
 fn fill_data(qp: &Qp, nic: &Nic, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
-    let from = number * mtu(qp);
-    let left = work.len.saturating_sub(from);
-    let len = if work.datagram.is_some() { left } else { left.min(mtu(qp)) };
+    let (from, len) = part(qp, work, number);
     packet.reth = Reth { va: work.address, rkey: work.rkey, len: work.len };
     packet.immediate = work.immediate;
     packet.solicited = work.is_solicited && packet.opcode.ends();
     pieces::gather(qp, nic, work, from, len, &mut packet.payload)
+}
+
+/// Which bytes of a message its packet `number` has: the first, and how many.
+fn part(qp: &Qp, work: &SendWork, number: u32) -> (u32, u32) {
+    let from = number * mtu(qp);
+    let left = work.len.saturating_sub(from);
+    (from, if work.datagram.is_some() { left } else { left.min(mtu(qp)) })
 }
 
 /// Whether a packet sets the AckReq bit of its BTH. The last packet before the requester pauses always does.
@@ -360,7 +370,7 @@ pub(crate) fn timeout(qp: &mut Qp, nic: &mut Nic) {
         return;
     }
     qp.rc.send.deadline = None;
-    if qp.rc.send.work.is_empty() || qp.rc.send.pause.is_some() {
+    if qp.rc.send.work.is_empty() || qp.rc.send.pause.is_some() || qp.rc.send.fault.is_some() {
         return;
     }
     if let Some(counter) = nic.counter(qp) {
@@ -370,8 +380,35 @@ pub(crate) fn timeout(qp: &mut Qp, nic: &mut Nic) {
     retry(qp, nic);
 }
 
+/// Whether it waits for the pages of a response, which it will ask for again.
+fn waits_for_response(qp: &Qp) -> bool {
+    qp.rc.send.fault.is_some_and(|fault| fault.lost_response)
+}
+
+/// Software has answered the page fault of `token`. `failed`: its pages cannot be had.
+pub(super) fn resume(qp: &mut Qp, nic: &mut Nic, token: u32, failed: bool) {
+    let Some(fault) = qp.rc.send.fault.filter(|fault| fault.token == token) else { return };
+    qp.rc.send.fault = None;
+    if failed {
+        if let Some(work) = qp.rc.send.work.iter_mut().find(|work| work.index == fault.index) {
+            work.failure = Some(Failure::new(CqeSyndrome::LocalProtection));
+        }
+        return complete(qp, nic);
+    }
+    if fault.lost_response {
+        go_back(qp, nic);
+    }
+    if qp.transport().is_reliable() && qp.rc.send.unacked != qp.rc.send.sent {
+        start_timer(qp, nic);
+    }
+    nic.scheduler.set_ready(qp);
+}
+
 /// Retransmits, unless the retry counter is exhausted.
 fn retry(qp: &mut Qp, nic: &mut Nic) {
+    if waits_for_response(qp) {
+        return;
+    }
     if qp.rc.send.retries >= qp.retry_count {
         return fail(qp, nic, Failure::new(CqeSyndrome::TransportRetryExceeded));
     }
@@ -398,6 +435,7 @@ pub(crate) fn response(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
         return;
     }
     match packet.opcode {
+        opcode if opcode != Opcode::Acknowledge && waits_for_response(qp) => {}
         Opcode::Acknowledge => acknowledge(qp, nic, packet),
         Opcode::AtomicAcknowledge | Opcode::MaskedAcknowledge => atomic_response(qp, nic, packet),
         _ => read_response(qp, nic, packet),
@@ -532,6 +570,7 @@ fn read_response(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
     match pieces::scatter(qp.user(), nic, &work.pieces, from, &packet.payload) {
         Ok(()) => progress(qp, nic, packet.psn.plus(1)),
+        Err(_) if page_fault::of_response(qp, nic, from, wanted) => {}
         Err(syndrome) => fail(qp, nic, Failure::new(syndrome)),
     }
 }
@@ -547,8 +586,10 @@ fn atomic_response(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
         return fail(qp, nic, Failure::new(CqeSyndrome::BadResponse));
     }
     let told = nic.told(AtomicResult::new(found));
+    let len = work.len;
     match pieces::scatter(qp.user(), nic, &work.pieces, 0, told.bytes()) {
         Ok(()) => progress(qp, nic, packet.psn.plus(1)),
+        Err(_) if page_fault::of_response(qp, nic, 0, len) => {}
         Err(syndrome) => fail(qp, nic, Failure::new(syndrome)),
     }
 }

@@ -8,9 +8,10 @@ use mlx5_prm::values::QpState;
 use super::{atomic, route};
 use crate::engine::flush::{self, to_error};
 use crate::engine::message::{longest, mtu, packets};
+use crate::engine::page_fault::{self, Remote};
 use crate::engine::{completion, event, pieces, receive_wqe};
 use crate::function::Nic;
-use crate::objects::{AtomicResult, Failure, Message, Mkey, MkeyRights, PendingAck, Qp, Reply, User};
+use crate::objects::{AtomicResult, Failure, FaultyMemory, Message, Mkey, MkeyRights, PendingAck, Qp, Reply, User};
 use crate::transport::opcode::Message as Kind;
 use crate::transport::packet::{Aeth, Nak, Packet, Syndrome};
 use crate::transport::{Opcode, Psn, Transport};
@@ -22,6 +23,8 @@ const ATOMICS: usize = 128;
 enum Refusal {
     /// No receive WQE is posted: RNR NAK.
     NotReady,
+    /// The memory is absent, and software was told: RNR NAK.
+    Absent,
     /// NAK; the queue pair moves to the error state.
     Nak(Nak),
     /// NAK, and the current receive completes in error.
@@ -39,6 +42,7 @@ pub(crate) fn request(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
         return unreliable(qp, nic, packet, distance);
     }
     match distance {
+        0 if qp.rc.receive.fault.is_some() => nak_not_ready(qp, nic),
         0 => in_order(qp, nic, packet),
         1.. => out_of_sequence(qp, nic),
         _ => duplicate(qp, nic, packet),
@@ -156,6 +160,7 @@ fn in_order(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
         Ok(taken) => complete_request(qp, nic, packet, taken),
         Err(refusal) if !packet.transport.is_reliable() => drop_packet(qp, nic, refusal),
         Err(Refusal::NotReady) => not_ready(qp, nic),
+        Err(Refusal::Absent) => nak_not_ready(qp, nic),
         Err(Refusal::Nak(nak)) => send_fatal_nak(qp, nic, nak),
         Err(Refusal::Receive(nak, failure)) => {
             if let Some(work) = qp.rc.receive.work.take() {
@@ -177,7 +182,7 @@ fn drop_packet(qp: &mut Qp, nic: &mut Nic, refusal: Refusal) {
                 counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
             }
         }
-        Refusal::Nak(_) => nic.port.counters.dropped += 1,
+        Refusal::Nak(_) | Refusal::Absent => nic.port.counters.dropped += 1,
         Refusal::Receive(_, failure) => {
             if let Some(work) = qp.rc.receive.work.take() {
                 completion::receive_failed(nic, qp, &work, failure);
@@ -223,13 +228,18 @@ fn complete_request(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
     }
 }
 
-/// No receive WQE: sends an RNR NAK, IBTA 9.7.5.2.8. Later packets are dropped silently until the requester retransmits
-/// this one.
+/// No receive WQE.
 fn not_ready(qp: &mut Qp, nic: &mut Nic) {
-    qp.rc.receive.is_waiting = true;
     if let Some(counter) = nic.counter(qp) {
         counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
     }
+    nak_not_ready(qp, nic);
+}
+
+/// The request cannot be executed yet, for want of a receive or of memory: sends an RNR NAK, IBTA 9.7.5.2.8. Later
+/// packets are dropped silently until the requester retransmits this one.
+fn nak_not_ready(qp: &mut Qp, nic: &mut Nic) {
+    qp.rc.receive.is_waiting = true;
     queue_ack(qp, nic, PendingAck::Nak(Syndrome::ReceiverNotReady(qp.min_rnr_nak).number()));
 }
 
@@ -301,10 +311,14 @@ fn execute_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refu
     if u64::from(total) > longest(qp) {
         return Err(Refusal::Receive(Nak::InvalidRequest, Failure::new(CqeSyndrome::LocalLength)));
     }
-    pieces::scatter(work.user, nic, &work.pieces, done, &packet.payload).map_err(|syndrome| {
+    if let Err(syndrome) = pieces::scatter(work.user, nic, &work.pieces, done, &packet.payload) {
+        let srqn = if packet.transport == Transport::Xrc { Some(packet.xrc_srqn) } else { qp.srqn };
+        if page_fault::of_receive(qp, nic, srqn, done, packet.payload.len() as u32) {
+            return Err(Refusal::Absent);
+        }
         let nak = if syndrome == CqeSyndrome::LocalLength { Nak::InvalidRequest } else { Nak::RemoteOperation };
-        Refusal::Receive(nak, Failure::new(syndrome))
-    })?;
+        return Err(Refusal::Receive(nak, Failure::new(syndrome)));
+    }
     if packet.opcode.has_ieth() {
         invalidate(user(qp, nic, packet)?, nic, packet.immediate)?;
     }
@@ -354,7 +368,9 @@ fn execute_write(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Ref
     }
     let at = address.wrapping_add(u64::from(done));
     if bytes > 0 && !nic.write(user, rkey, at, &packet.payload, MkeyRights::REMOTE_WRITE) {
-        return Err(Refusal::Nak(Nak::RemoteAccess));
+        let remote =
+            Remote { user, key: rkey, address, total: len, done, len: bytes, rights: MkeyRights::REMOTE_WRITE };
+        return Err(missing(qp, nic, remote, Nak::RemoteAccess));
     }
     if packet.opcode.ends() {
         qp.rc.receive.message = None;
@@ -391,7 +407,25 @@ fn execute_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refu
     if reth.len > 0 && !nic.allows(user, reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
+    // What the first packet of the response needs. If more is absent, the response waits.
+    let remote = read_of(user, (reth.rkey, reth.va, reth.len), reth.len.min(mtu(qp)));
+    if reth.len > 0 && page_fault::of_remote(qp, nic, remote, FaultyMemory::Remote) {
+        return Err(Refusal::Absent);
+    }
     Ok(packets(reth.len, mtu(qp)))
+}
+
+/// The first `len` bytes of a read of key, address and bytes.
+fn read_of(user: User, (key, address, total): (u32, u64, u32), len: u32) -> Remote {
+    Remote { user, key, address, total, done: 0, len, rights: MkeyRights::REMOTE_READ }
+}
+
+/// Why a remote access was not made that its key allows: its pages are absent, or `nak`.
+fn missing(qp: &mut Qp, nic: &mut Nic, remote: Remote, nak: Nak) -> Refusal {
+    match page_fault::of_remote(qp, nic, remote, FaultyMemory::Remote) {
+        true => Refusal::Absent,
+        false => Refusal::Nak(nak),
+    }
 }
 
 fn execute_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
@@ -411,7 +445,12 @@ fn execute_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Re
     }
     let is_little = nic.firmware.host_is_little_endian();
     let old = nic.update(user, rkey, va, size, |memory| atomic::apply(packet, memory, is_little));
-    let found = atomic::found(old.ok_or(Refusal::Nak(Nak::RemoteOperation))?.bytes(), is_little);
+    let Some(old) = old else {
+        let (total, rights) = (size as u32, MkeyRights::REMOTE_ATOMIC);
+        let remote = Remote { user, key: rkey, address: va, total, done: 0, len: total, rights };
+        return Err(missing(qp, nic, remote, Nak::RemoteOperation));
+    };
+    let found = atomic::found(old.bytes(), is_little);
     let kept = &mut qp.rc.receive.atomics;
     if kept.len() >= ATOMICS {
         kept.pop_front();
@@ -485,6 +524,9 @@ pub(crate) fn acknowledge(qp: &mut Qp, nic: &mut Nic) {
 /// Sends up to `budget` packets of read and atomic responses. Returns true if more are queued.
 pub(crate) fn send_replies(qp: &mut Qp, nic: &mut Nic, budget: u32) -> bool {
     for _ in 0..budget {
+        if qp.rc.receive.fault.is_some_and(|fault| fault.stops_replies) {
+            return false;
+        }
         let Some(reply) = qp.rc.receive.replies.front().copied() else { break };
         let left = match reply {
             Reply::Atomic { psn, found } => send_atomic(qp, nic, psn, found),
@@ -513,6 +555,28 @@ fn send_atomic(qp: &mut Qp, nic: &mut Nic, psn: Psn, found: AtomicResult) -> Opt
     None
 }
 
+/// Whether the response that comes next waits for its pages.
+fn waits_for(qp: &mut Qp, nic: &mut Nic, remote: Remote) -> bool {
+    let Remote { user, key, address, len, rights, .. } = remote;
+    if let Some(fault) = &mut qp.rc.receive.fault
+        && nic.absent(user, key, address, len.into(), rights).is_some()
+    {
+        // A request waits already. Software is told of these pages when it has answered that one.
+        fault.stops_replies = true;
+        return true;
+    }
+    page_fault::of_remote(qp, nic, remote, FaultyMemory::Reply)
+}
+
+/// The key or its memory became invalid during a response: the NAK has the PSN of its next packet. IBTA 9.7.5.1.3.
+pub(super) fn abandon_replies(qp: &mut Qp, nic: &mut Nic) {
+    if let Some(reply) = qp.rc.receive.replies.front() {
+        qp.rc.receive.expected = reply.psn();
+    }
+    qp.rc.receive.replies.clear();
+    send_fatal_nak(qp, nic, Nak::RemoteOperation);
+}
+
 /// Sends one packet of a read response; returns what is left. IBTA 9.7.5.1.3.
 fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
     let Reply::Read { psn, user, rkey, address, left, is_first } = reply else { return None };
@@ -528,10 +592,10 @@ fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
     packet.payload.resize(len as usize, 0);
     if len > 0 && !nic.read(user, rkey, address, &mut packet.payload, MkeyRights::REMOTE_READ) {
         nic.scheduler.packets.give_back(packet);
-        qp.rc.receive.replies.clear();
-        // The key or its memory became invalid during the response: the NAK has the PSN of this packet. IBTA 9.7.5.1.3.
-        qp.rc.receive.expected = psn;
-        send_fatal_nak(qp, nic, Nak::RemoteOperation);
+        if waits_for(qp, nic, read_of(user, (rkey, address, left), len)) {
+            return Some(reply);
+        }
+        abandon_replies(qp, nic);
         return None;
     }
     nic.send(packet);

@@ -6,6 +6,7 @@ mod data;
 mod errors;
 mod faults;
 mod limits;
+mod page_faults;
 mod services;
 mod speed;
 mod strict;

@@ -160,7 +160,7 @@ fn a_list_in_memory_goes_where_the_offset_says() {
     let (list, first, second) = (bench.alloc(64), page(&mut bench), page(&mut bench));
     let key = free_key(&mut bench, AccessMode::Mtt);
     let local = bench.key;
-    let entries = |page: u64| [page.to_be_bytes(), (page + 4096).to_be_bytes()].concat();
+    let entries = |page: u64| [(page | 3).to_be_bytes(), ((page + 4096) | 3).to_be_bytes()].concat();
     bench.post(a, &umr(key, control(REGISTER, UmrCheck::None, 1), &context(key, 0, 0x4000), &entries(first)));
     bench.write(list, &entries(second));
     let mut more = control(&[], UmrCheck::Free, 1);

@@ -49,6 +49,8 @@ const GENERAL: &[Honoured] = &[
     ("log_max_ra_req_dc", "firmware/qp_state.rs", "caps.log_max_ra_req_dc()"),
     ("log_max_ra_res_dc", "engine/dynamic.rs", ".log_max_ra_res_dc()"),
     ("atomic", "firmware/qp_state.rs", "caps.general().atomic()"),
+    ("pg", "engine/page_fault.rs", "caps.general().pg()"),
+    ("umr_extended_translation_offset", "engine/umr.rs", "xlt_offset_47_16()"),
     // Memory windows: keys made of other keys, changed by WQEs of their users.
     ("imaicl", "engine/umr.rs", "keys_of(old, offset, list)"),
     ("dump_fill_mkey", "firmware/hca.rs", "dump_fill_mkey(NULL_LKEY)"),
@@ -190,6 +192,28 @@ const ATOMIC: &[Honoured] = &[
     ("atomic_size_qp", "firmware/qp_state.rs", ".atomic_size_qp()"),
 ];
 
+const ODP: &[Honoured] = &[
+    ("memory_page_fault_scheme_cap", "engine/page_fault.rs", "fn memory_event("),
+    ("mem_page_fault", "engine/page_fault.rs", "caps.odp().mem_page_fault()"),
+];
+
+const ODP_SCHEME: &[Honoured] = &[
+    ("page_prefetch", "engine/page_fault.rs", ".post_demand_fault_pages(ahead"),
+    ("rc_odp_caps", "engine/page_fault.rs", "scheme.rc_odp_caps()"),
+    ("ud_odp_caps", "engine/page_fault.rs", "scheme.ud_odp_caps()"),
+    ("xrc_odp_caps", "engine/page_fault.rs", "scheme.xrc_odp_caps()"),
+    ("dc_odp_caps", "engine/page_fault.rs", "scheme.dc_odp_caps()"),
+];
+
+const ODP_TRANSPORT: &[Honoured] = &[
+    ("send", "engine/page_fault.rs", "caps.send()"),
+    ("receive", "engine/page_fault.rs", "caps.receive()"),
+    ("write", "engine/page_fault.rs", "caps.write()"),
+    ("read", "engine/page_fault.rs", "caps.read()"),
+    ("atomic", "engine/page_fault.rs", "caps.atomic()"),
+    ("srq_receive", "engine/page_fault.rs", "caps.srq_receive()"),
+];
+
 const DEVICE_MEMORY: &[Honoured] = &[
     ("memic", "function/caps.rs", "device_memory.memic()"),
     // Every allocation starts on a page boundary.
@@ -240,6 +264,20 @@ fn every_capability_is_honoured_somewhere() {
     let atomic: Vec<_> =
         profiles.iter().flat_map(|profile| [set_in(&profile.atomic_max), set_in(&profile.atomic_current)]).collect();
     check(&atomic, ATOMIC);
+    let odp: Vec<_> = profiles.iter().map(|profile| set_in(&profile.odp_max)).collect();
+    check(&odp, ODP);
+    let schemes = profiles
+        .iter()
+        .flat_map(|profile| [profile.odp_max, profile.odp_current])
+        .flat_map(|odp| [*odp.transport_page_fault_scheme_cap(), *odp.memory_page_fault_scheme_cap()]);
+    check(&schemes.clone().map(|scheme| set_in(&scheme)).collect::<Vec<_>>(), ODP_SCHEME);
+    let transports: Vec<_> = schemes
+        .flat_map(|scheme| {
+            let caps = [scheme.rc_odp_caps(), scheme.ud_odp_caps(), scheme.xrc_odp_caps(), scheme.dc_odp_caps()];
+            caps.map(set_in)
+        })
+        .collect();
+    check(&transports, ODP_TRANSPORT);
     let ethernet: Vec<_> = profiles.iter().map(|profile| set_in(&profile.ethernet)).collect();
     check(&ethernet, ETHERNET);
     let memory: Vec<_> = profiles.iter().map(|profile| set_in(&profile.device_memory)).collect();

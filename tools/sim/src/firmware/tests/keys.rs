@@ -1,7 +1,7 @@
 //! Protection domains, umems, memory keys, counters, UARs, transport domains.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{Mkc, Umem};
+use mlx5_prm::ctx::{AccessMode, Mkc, Umem};
 use mlx5_prm::layout::Be64;
 
 use super::client::Client;
@@ -232,7 +232,7 @@ fn keys_that_cannot_be() {
     };
     let c = &mut client;
     assert_eq!(refuse(c, |context| _ = context.w().pd(77)), Syndrome::NoSuchPd);
-    assert_eq!(refuse(c, |context| _ = context.w().access_mode_1_0(3)), Syndrome::AccessMode);
+    assert_eq!(refuse(c, |context| context.set_access_mode(AccessMode::SwIcm)), Syndrome::AccessMode);
     assert_eq!(refuse(c, |context| _ = context.w().len(0)), Syndrome::MkeyLength);
     assert_eq!(refuse(c, |context| _ = context.w().length64(true)), Syndrome::MkeyLength);
     assert_eq!(refuse(c, |context| _ = context.w().start_addr(u64::MAX - 4095).len(8192)), Syndrome::MkeyLength);

@@ -9,6 +9,7 @@ mod garbage;
 mod keys;
 pub(in crate::firmware) mod limits;
 mod memic;
+mod on_demand;
 mod pages;
 mod queue_pairs;
 mod queues;
