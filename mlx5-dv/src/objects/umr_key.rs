@@ -81,7 +81,7 @@ pub struct UmrKey {
     options: UmrKeyOptions,
     room: u32,
     atomics: bool,
-    relaxed: u64,
+    changed: u64,
     object: Object,
     pd: Arc<Pd>,
 }
@@ -129,8 +129,8 @@ impl UmrKey {
             unsafe { Object::create_over_memory(pd.device(), &create, &what, |out| end_of(out.mkey_index())) };
         let (object, out) = created?;
         let atomics = caps.check_atomics().is_ok() && !general.umr_modify_atomic_disabled();
-        let relaxed = relaxed_fields(&general);
-        Ok(UmrKey { base: out.mkey_index() << 8, options, room, atomics, relaxed, object, pd: Arc::clone(pd) })
+        let changed = changed(atomics, &general);
+        Ok(UmrKey { base: out.mkey_index() << 8, options, room, atomics, changed, object, pd: Arc::clone(pd) })
     }
 
     /// The key with the low eight bits `variant`, for local and remote work requests.
@@ -153,9 +153,9 @@ impl UmrKey {
         self.atomics
     }
 
-    /// Which fields of relaxed ordering a registration sets: bits of `mkey_mask`.
-    pub(crate) fn relaxed(&self) -> u64 {
-        self.relaxed
+    /// Which fields a registration changes: bits of `mkey_mask`.
+    pub(crate) fn changed(&self) -> u64 {
+        self.changed
     }
 
     /// The protection domain.
@@ -175,11 +175,27 @@ impl UmrKey {
     }
 }
 
-fn relaxed_fields(general: &CmdHcaCap) -> u64 {
+/// What every registration changes.
+const ALWAYS: u64 = mkey_mask(&[
+    MkeyMaskBit::Len,
+    MkeyMaskBit::StartAddr,
+    MkeyMaskBit::Key,
+    MkeyMaskBit::LocalWrite,
+    MkeyMaskBit::RemoteRead,
+    MkeyMaskBit::RemoteWrite,
+    MkeyMaskBit::Free,
+]);
+
+/// What a registration changes on this card.
+fn changed(atomics: bool, general: &CmdHcaCap) -> u64 {
     let write = general.relaxed_ordering_write_umr() && general.relaxed_ordering_write();
     let read = general.relaxed_ordering_read_umr() && general.relaxed_ordering_read();
-    let fields = [(write, MkeyMaskBit::RelaxedOrderingWrite), (read, MkeyMaskBit::RelaxedOrderingRead)];
-    fields.iter().filter(|(offered, _)| *offered).fold(0, |mask, (_, field)| mask | mkey_mask(&[*field]))
+    let fields = [
+        (atomics, MkeyMaskBit::Atomic),
+        (write, MkeyMaskBit::RelaxedOrderingWrite),
+        (read, MkeyMaskBit::RelaxedOrderingRead),
+    ];
+    fields.iter().filter(|(offered, _)| *offered).fold(ALWAYS, |mask, (_, field)| mask | mkey_mask(&[*field]))
 }
 
 /// Octwords of the translation list: one per part, or one per two pages.

@@ -130,6 +130,11 @@ values! {
 }
 
 /// The `mkey_mask` of these parts.
-pub fn mkey_mask(parts: &[MkeyMaskBit]) -> u64 {
-    parts.iter().filter(|part| part.number() < 64).fold(0, |mask, part| mask | 1 << part.number())
+pub const fn mkey_mask(parts: &[MkeyMaskBit]) -> u64 {
+    let (mut mask, mut i) = (0, 0);
+    while i < parts.len() {
+        mask |= 1u64.unbounded_shl(parts[i].number());
+        i += 1;
+    }
+    mask
 }

@@ -44,16 +44,8 @@ fn list_room(segments: usize) -> usize {
     segments.saturating_sub(HEAD) / BLOCK * BLOCK
 }
 
-/// The fields of a key that a registration changes.
-const REGISTERED: &[MkeyMaskBit] = &[
-    MkeyMaskBit::Len,
-    MkeyMaskBit::StartAddr,
-    MkeyMaskBit::Key,
-    MkeyMaskBit::LocalWrite,
-    MkeyMaskBit::RemoteRead,
-    MkeyMaskBit::RemoteWrite,
-    MkeyMaskBit::Free,
-];
+/// What restricts a key to one queue pair.
+const ONLY: u64 = mkey_mask(&[MkeyMaskBit::Qpn]);
 
 /// New state of a key: see [`SendBatch::register`].
 #[derive(Debug, Clone, Copy)]
@@ -150,6 +142,8 @@ impl Change {
 }
 
 impl Head for &Change {
+    const LONG: bool = true;
+
     #[inline(always)]
     fn segments(&self) -> usize {
         HEAD - 1
@@ -157,11 +151,16 @@ impl Head for &Change {
 
     #[inline(always)]
     fn store(&self, room: &mut Room<'_>, at: usize) {
-        let control: [[u64; 2]; 3] = zerocopy::transmute!(self.control);
-        let context: [[u64; 2]; 4] = zerocopy::transmute!(self.context);
-        for (i, segment) in control.into_iter().chain(context).enumerate() {
-            room.store(at + i, segment);
-        }
+        // One by one: the compiler unrolls no loop here.
+        let [first, second, third]: [[u64; 2]; 3] = zerocopy::transmute!(self.control);
+        room.store(at, first);
+        room.store(at + 1, second);
+        room.store(at + 2, third);
+        let [first, second, third, fourth]: [[u64; 2]; 4] = zerocopy::transmute!(self.context);
+        room.store(at + 3, first);
+        room.store(at + 4, second);
+        room.store(at + 5, third);
+        room.store(at + 6, fourth);
     }
 }
 
@@ -187,8 +186,12 @@ impl<L: List> Payload for &L {
     #[inline(always)]
     fn store(&self, room: &mut Room<'_>, at: usize) {
         let octwords = self.octwords();
-        (0..octwords).for_each(|i| room.store(at + i, self.octword(i)));
-        (octwords..octwords.next_multiple_of(BLOCK)).for_each(|i| room.store(at + i, [0; 2]));
+        for i in 0..octwords {
+            room.store(at + i, self.octword(i));
+        }
+        for i in octwords..octwords.next_multiple_of(BLOCK) {
+            room.store(at + i, [0; 2]);
+        }
     }
 }
 
@@ -276,6 +279,7 @@ struct Extent {
 }
 
 impl KeyMemory<'_> {
+    #[inline]
     fn extent(&self, key: &UmrKey) -> Result<Extent, PostError> {
         let extent = |octwords, len| Extent { octwords, len, is_inline: true };
         let (layout, extent) = match *self {
@@ -320,7 +324,8 @@ fn check_each(mut lens: impl Iterator<Item = u32>) -> Result<(), PostError> {
 }
 
 impl Registration<'_> {
-    fn change(&self, key: &UmrKey, extent: &Extent, scope: Scope) -> Result<Change, PostError> {
+    #[inline]
+    fn check(&self, key: &UmrKey) -> Result<(), PostError> {
         let has = |flag| self.access.contains(flag);
         let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         if self.access.intersects(remote_writes) && !has(AccessFlags::LOCAL_WRITE) {
@@ -329,20 +334,20 @@ impl Registration<'_> {
         if has(AccessFlags::REMOTE_ATOMIC) && !key.atomics() {
             return Err(PostError::NoAtomicKeys);
         }
-        let mut mask = mkey_mask(REGISTERED) | key.relaxed();
-        if key.atomics() {
-            mask |= mkey_mask(&[MkeyMaskBit::Atomic]);
-        }
-        if scope.only.is_some() {
-            mask |= mkey_mask(&[MkeyMaskBit::Qpn]);
-        }
+        Ok(())
+    }
+
+    #[inline]
+    fn change(&self, key: &UmrKey, extent: &Extent, scope: Scope) -> Change {
+        let has = |flag| self.access.contains(flag);
+        let only = if scope.only.is_some() { ONLY } else { 0 };
         let mut control = UmrCtrlSeg::ZERO;
         control
             .w()
             .inline(extent.is_inline)
             .check_free(scope.check.number() as u8)
             .xlt_octowords(extent.octwords.next_multiple_of(BLOCK) as u16)
-            .mkey_mask(mask);
+            .mkey_mask(key.changed() | only);
         let mut context = Mkc::ZERO;
         context
             .w()
@@ -357,7 +362,7 @@ impl Registration<'_> {
             .relaxed_ordering_read(has(AccessFlags::RELAXED_ORDERING))
             .start_addr(self.start)
             .len(extent.len);
-        Ok(Change { control, context })
+        Change { control, context }
     }
 }
 
@@ -422,7 +427,8 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         scope: Scope,
     ) -> Result<RemoteAddress, PostError> {
         let extent = registration.memory.extent(key)?;
-        let change = registration.change(key, &extent, scope)?;
+        registration.check(key)?;
+        let change = registration.change(key, &extent, scope);
         let rkey = key.key(registration.variant);
         let request = Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: rkey };
         match registration.memory {
