@@ -158,6 +158,15 @@ fn export(device: &Arc<Device>, socket: &Path) -> Result<(), Failure> {
     memory.read(0, &mut found)?;
     expect(found == pattern(ON_CARD, 4), "what the importer wrote is not on the card")?;
 
+    // Both count at one place, without a queue pair.
+    memory.write(0, &[0; 4])?;
+    memory.map_increment()?.add(0, 0x1fffe)?;
+    say(&mut peer, b'o')?;
+    hear(&mut peer, b'p')?;
+    let mut found = [0; 4];
+    memory.read(0, &mut found)?;
+    expect(found == [0, 0, 0, 1], "the importer has set no number")?;
+
     // This process's own: the importer finds its keys closed.
     MemoryRegion::destroy(region).map_err(|error| error.to_string())?;
     DeviceMemoryRegion::destroy(memory_region).map_err(|error| error.to_string())?;
@@ -217,11 +226,16 @@ fn import(mut peer: UnixStream) -> Result<(), Failure> {
     memory.read(0, &mut found)?;
     expect(found == pattern(ON_CARD, 4), "what was written is not on the card")?;
     say(&mut peer, b'd')?;
+    hear(&mut peer, b'o')?;
+    memory.map_increment()?.add(0, 3)?;
+    let lock = memory.map_test_and_set()?;
+    expect((lock.test_and_set(0)?, lock.test_and_set(0)?) == (0x20001, 1), "the two have not counted together")?;
+    say(&mut peer, b'p')?;
     hear(&mut peer, b'x')?;
     // Its owner has deregistered it.
     let refused = write(&mut near, &own, &[0; 64], region.remote_at(0));
     println!("{}", refused.err().ok_or("a deregistered key was taken")?);
-    drop((near, far, own, memory, pd, region, memory_region, device));
+    drop((lock, near, far, own, memory, pd, region, memory_region, device));
     say(&mut peer, b'u')?;
     println!("imported, and a deregistered key is refused");
     Ok(())

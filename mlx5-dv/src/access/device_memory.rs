@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use mlx5_prm::caps::DeviceMemCap;
+use mlx5_prm::cmd::MemicOperation;
 
 use super::handle::ObjectHandle;
 use super::transport::BarMapping;
@@ -17,6 +18,10 @@ pub trait CardMemory {
     fn alloc(&self, len: u32, caps: &DeviceMemCap) -> Result<MemicHandle, Error>;
     /// Frees an allocation. On an error the card still has it.
     fn free(&self, memory: &MemicHandle) -> Result<(), CommandError>;
+    /// Addresses that do `operation` on the memory, as long as its allocation. Asked for once for each allocation.
+    fn map_operation(&self, memory: &MemicHandle, operation: MemicOperation) -> Result<MemicHandle, Error>;
+    /// Ends the addresses of [`map_operation`](Self::map_operation). On an error the card still has them.
+    fn unmap_operation(&self, memory: &MemicHandle, operation: MemicOperation) -> Result<(), CommandError>;
     /// Loads from `offset` on.
     fn read(&self, memory: &MemicHandle, offset: usize, bytes: &mut [u8]) -> Result<(), Error>;
     /// Stores from `offset` on. What is posted afterwards finds it.
@@ -27,6 +32,8 @@ pub trait CardMemory {
 #[derive(Debug)]
 pub struct MemicHandle {
     start: u64,
+    /// Where loads change nothing: the start, but for addresses that do an operation.
+    quiet: u64,
     len: u32,
     pages: (u64, u64),
     /// The pages in this process, and the allocation's offset in them.
@@ -36,12 +43,18 @@ pub struct MemicHandle {
 
 impl MemicHandle {
     pub(super) fn new(start: u64, len: u32, pages: (u64, u64), mapping: Option<(BarMapping, usize)>) -> Self {
-        MemicHandle { start, len, pages, mapping, handle: ObjectHandle(0) }
+        MemicHandle { start, quiet: start, len, pages, mapping, handle: ObjectHandle(0) }
+    }
+
+    /// Addresses from `start` on that do an operation on `memory`.
+    pub(super) fn of_operation(memory: &MemicHandle, start: u64, mapping: Option<(BarMapping, usize)>) -> Self {
+        let MemicHandle { start: quiet, len, .. } = *memory;
+        MemicHandle { start, quiet, len, pages: (0, 0), mapping, handle: ObjectHandle(0) }
     }
 
     /// The kernel's, by its handle. Where in the BAR it starts the kernel does not tell.
     pub(super) fn of_kernel(handle: ObjectHandle, len: u32, mapping: (BarMapping, usize)) -> Self {
-        MemicHandle { start: 0, len, pages: (0, 0), mapping: Some(mapping), handle }
+        MemicHandle { start: 0, quiet: 0, len, pages: (0, 0), mapping: Some(mapping), handle }
     }
 
     /// The kernel's handle; 0 on a function that this process owns.
@@ -62,6 +75,11 @@ impl MemicHandle {
     /// Whether the length is zero: never.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Where a load of the same bytes changes nothing, in BAR 0.
+    pub(super) fn quiet(&self) -> u64 {
+        self.quiet
     }
 
     /// Its pages in BAR 0: start and length.

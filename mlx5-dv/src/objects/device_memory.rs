@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use mlx5_prm::caps::DeviceMemCap;
+use mlx5_prm::cmd::MemicOperation;
 
 use super::kernel_object::{DeviceMemoryHandle, DeviceMemoryRegionHandle, not_shared, shared};
 use super::mkey::{AccessFlags, Mkey};
@@ -14,6 +15,7 @@ use crate::access::{CardMemory, MemicHandle, ObjectHandle};
 use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
+use crate::lock::lock;
 use crate::memory::{DataSegment, RemoteAddress};
 
 /// What is shared, in errors.
@@ -28,6 +30,8 @@ const UNIT: u64 = 64;
 /// read may mix old and new bytes. It has zeros at first. On `devx:` it is the kernel's, and processes which share a
 /// context ([`Device::export`]) can share it.
 pub struct DeviceMemory {
+    /// The addresses of operations, which end before the memory.
+    operations: Mutex<Vec<(MemicOperation, Arc<MemicHandle>)>>,
     handle: Option<MemicHandle>,
     /// Whether another process has allocated it, and frees it.
     is_imported: bool,
@@ -58,8 +62,8 @@ impl DeviceMemory {
             let refused = Invalid::out_of_range("the length of device memory", len as u64, limit, "this card");
             refused.capability("max_memic_size")
         })?;
-        let handle = Some(device.access().card_memory().alloc(len, &caps)?);
-        Ok(Arc::new(DeviceMemory { handle, is_imported: false, len, device: Arc::clone(device) }))
+        let handle = device.access().card_memory().alloc(len, &caps)?;
+        Ok(Self::of(device, handle, false, len))
     }
 
     /// Maps memory that another process has allocated, which shares `device`'s context. Dropping it leaves the
@@ -73,7 +77,59 @@ impl DeviceMemory {
     pub fn import(device: &Arc<Device>, handle: DeviceMemoryHandle) -> Result<Arc<Self>, Error> {
         let handle = shared(device, WHAT)?.query_dm(ObjectHandle(handle.0))?;
         let len = handle.len();
-        Ok(Arc::new(DeviceMemory { handle: Some(handle), is_imported: true, len, device: Arc::clone(device) }))
+        Ok(Self::of(device, handle, true, len))
+    }
+
+    fn of(device: &Arc<Device>, handle: MemicHandle, is_imported: bool, len: u32) -> Arc<Self> {
+        let (operations, handle) = (Mutex::default(), Some(handle));
+        Arc::new(DeviceMemory { operations, handle, is_imported, len, device: Arc::clone(device) })
+    }
+
+    /// Addresses that add to numbers in the memory, for any thread and process. (`mlx5dv_dm_map_op_addr`.)
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the card does not do it, or not with 4 bytes (`memic_operations`,
+    /// `increment_size_sup`); [`Error::Command`], [`Error::Io`].
+    pub fn map_increment(self: &Arc<Self>) -> Result<Increment, Error> {
+        let sizes = |caps: &DeviceMemCap| caps.increment_size_sup();
+        self.map_operation(MemicOperation::Increment, ("increment_size_sup", sizes)).map(Increment)
+    }
+
+    /// Addresses that set numbers in the memory to 1 and tell what they were, for any thread and process.
+    /// (`mlx5dv_dm_map_op_addr`.)
+    ///
+    /// # Errors
+    /// As for [`map_increment`](Self::map_increment), with `test_and_set_size_sup`.
+    pub fn map_test_and_set(self: &Arc<Self>) -> Result<TestAndSet, Error> {
+        let sizes = |caps: &DeviceMemCap| caps.test_and_set_size_sup();
+        self.map_operation(MemicOperation::TestAndSet, ("test_and_set_size_sup", sizes)).map(TestAndSet)
+    }
+
+    fn map_operation(
+        self: &Arc<Self>,
+        operation: MemicOperation,
+        (capability, sizes): (&'static str, fn(&DeviceMemCap) -> u8),
+    ) -> Result<Operation, Error> {
+        let caps: DeviceMemCap = self.device.caps().current(CapPage::DeviceMemory).unwrap_or_default();
+        let lacks = |what: String, capability| Err(Error::Unsupported { what, capability });
+        if caps.memic_operations() >> operation.number() & 1 == 0 {
+            return lacks(format!("{operation} by addresses of device memory"), "memic_operations");
+        }
+        if sizes(&caps) & DWORDS == 0 {
+            return lacks(format!("{operation} on 4 bytes of device memory"), capability);
+        }
+        let mut operations = lock(&self.operations);
+        let there = operations.iter().find(|(other, _)| *other == operation);
+        let addresses = match there {
+            Some((_, addresses)) => Arc::clone(addresses),
+            None => {
+                let (memory, handle) = self.parts()?;
+                let addresses = Arc::new(memory.map_operation(handle, operation)?);
+                operations.push((operation, Arc::clone(&addresses)));
+                addresses
+            }
+        };
+        Ok(Operation { addresses, memory: Arc::clone(self) })
     }
 
     /// Names the memory to processes that share the context: `handle` of libibverbs's `ibv_dm`.
@@ -130,7 +186,13 @@ impl DeviceMemory {
 
     fn free(&mut self) -> Result<(), CommandError> {
         if let (Some(handle), false) = (&self.handle, self.is_imported) {
-            self.device.access().card_memory().free(handle)?;
+            let memory = self.device.access().card_memory();
+            let mut operations = lock(&self.operations);
+            while let Some((operation, _)) = operations.last() {
+                memory.unmap_operation(handle, *operation)?;
+                operations.pop();
+            }
+            memory.free(handle)?;
         }
         self.handle = None;
         Ok(())
@@ -142,6 +204,59 @@ impl Drop for DeviceMemory {
         if let Err(error) = self.free() {
             tracing::error!(%error, "device memory was not freed; it is lost until the card is reset");
         }
+    }
+}
+
+/// The bit of 4 bytes in the sizes of an operation: they are powers of two.
+const DWORDS: u8 = 1 << 2;
+
+/// Addresses that do an operation on device memory.
+#[derive(Debug)]
+struct Operation {
+    addresses: Arc<MemicHandle>,
+    memory: Arc<DeviceMemory>,
+}
+
+impl Operation {
+    fn memory(&self) -> &dyn CardMemory {
+        self.memory.device.access().card_memory()
+    }
+}
+
+/// Adds to numbers of [`DeviceMemory`], each at once: one store across PCIe, and no load. For counters that several
+/// threads, processes and remotes share. From [`DeviceMemory::map_increment`].
+///
+/// Numbers have 4 bytes, big-endian, as ConnectX-7 has them. Offsets are multiples of 4.
+#[derive(Debug)]
+pub struct Increment(Operation);
+
+impl Increment {
+    /// Adds `by` to the number at `offset`, modulo 2^32.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a number outside the memory, or another offset; [`Error::Dead`].
+    pub fn add(&self, offset: usize, by: u32) -> Result<(), Error> {
+        self.0.memory().write(&self.0.addresses, offset, &by.to_be_bytes())
+    }
+}
+
+/// Sets numbers of [`DeviceMemory`] to 1 and tells what they were, each at once: one load across PCIe. For locks that
+/// several threads, processes and remotes share: who finds 0 has it, and writes 0 to release it. From
+/// [`DeviceMemory::map_test_and_set`].
+///
+/// Numbers are those of [`Increment`].
+#[derive(Debug)]
+pub struct TestAndSet(Operation);
+
+impl TestAndSet {
+    /// Sets the number at `offset` to 1; returns the old one.
+    ///
+    /// # Errors
+    /// As for [`Increment::add`].
+    pub fn test_and_set(&self, offset: usize) -> Result<u32, Error> {
+        let mut old = [0; 4];
+        self.0.memory().read(&self.0.addresses, offset, &mut old)?;
+        Ok(u32::from_be_bytes(old))
     }
 }
 

@@ -53,7 +53,7 @@ mod xrcd;
 pub use buffer::Buffer;
 pub use cq::{Compression, Cq, CqModeration, CqOptions, CqeSize};
 pub use dct::{DcTarget, Dct, DctOptions, DctStatus};
-pub use device_memory::{DeviceMemory, DeviceMemoryRegion};
+pub use device_memory::{DeviceMemory, DeviceMemoryRegion, Increment, TestAndSet};
 pub use doorbell::{AnyDoorbell, DoorbellMode, Leased, Trapped};
 pub use exclusive_region::ExclusiveRegion;
 pub use flow::actions::{FlowActions, FlowDestination, VlanTag};

@@ -126,3 +126,58 @@ fn what_cannot_be_had_says_why() {
     assert!(matches!(refused, Error::Unsupported { capability: "memic", .. }), "{refused}");
     card.end();
 }
+
+#[test]
+fn addresses_add_to_numbers_and_set_them() {
+    let card = Card::new();
+    let (mut a, b) = connected(&card);
+    let near = card.region(64);
+    let memory = DeviceMemory::alloc(&card.device, 256).unwrap();
+    let other = DeviceMemory::alloc(&card.device, 64).unwrap();
+    let far = region(&card, &memory, 0..256);
+    let (count, again) = (memory.map_increment().unwrap(), memory.map_increment().unwrap());
+    let lock = memory.map_test_and_set().unwrap();
+    memory.write(8, &[0xff, 0xff, 0xff, 0xfe, 7, 7, 7, 7]).unwrap();
+    for _ in 0..3 {
+        count.add(8, 1).unwrap();
+    }
+    again.add(252, 0x1_0001).unwrap();
+    assert_eq!(loaded(&memory, 8, 8), [0, 0, 0, 1, 7, 7, 7, 7], "modulo 2^32, and nothing beside it");
+    // A remote finds it, and what it writes is counted on.
+    let buffer = a.read_blocking(near.buffer(0..4).unwrap(), far.remote_at(252), SOON).unwrap().unwrap();
+    assert_eq!(bytes(&near, 0, 4), [0, 1, 0, 1]);
+    drop(buffer);
+    write(&mut a, &near, &[0, 0, 1, 0], far.remote_at(252));
+    count.add(252, 2).unwrap();
+    assert_eq!([lock.test_and_set(252).unwrap(), lock.test_and_set(252).unwrap()], [0x102, 1]);
+    memory.write(252, &[0; 4]).unwrap();
+    assert_eq!([lock.test_and_set(252).unwrap(), lock.test_and_set(252).unwrap()], [0, 1]);
+    assert_eq!(loaded(&other, 0, 64), [0; 64]);
+    for refused in [count.add(254, 1), count.add(256, 1), lock.test_and_set(usize::MAX & !3).map(drop)] {
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    }
+    drop((a, b, near, far, count, again));
+    let kept = DeviceMemory::destroy(memory).unwrap_err();
+    assert!(matches!(kept.reason, DestroyReason::InUse(1)), "{kept}");
+    drop((lock, other));
+    DeviceMemory::destroy(kept.object).unwrap();
+    card.end();
+}
+
+#[test]
+fn operations_that_the_card_does_not_announce_are_refused_by_name() {
+    for (capability, withhold) in [
+        ("memic_operations", (|profile| _ = profile.device_memory.w().memic_operations(1)) as fn(&mut Profile)),
+        ("test_and_set_size_sup", |profile| _ = profile.device_memory.w().test_and_set_size_sup(0b1011)),
+    ] {
+        let mut profile = Profile::connectx5();
+        withhold(&mut profile);
+        let card = Card::of(profile);
+        let memory = DeviceMemory::alloc(&card.device, 64).unwrap();
+        memory.map_increment().unwrap().add(0, 1).unwrap();
+        let refused = memory.map_test_and_set().unwrap_err();
+        assert!(refused.to_string().contains(capability), "{refused}");
+        drop(memory);
+        card.end();
+    }
+}

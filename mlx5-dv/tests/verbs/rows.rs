@@ -164,12 +164,18 @@ const MEMORY: &[Row] = &[
     ),
     row!(
         ["alloc_dm", "free_dm", "reg_dm_mr"],
-        Part("operations by addresses (`MODIFY_MEMIC`)"),
-        [DeviceMemory::alloc, DeviceMemory::destroy, DeviceMemoryRegion::register],
+        Whole,
+        [
+            DeviceMemory::alloc,
+            DeviceMemory::destroy,
+            DeviceMemory::map_increment,
+            DeviceMemory::map_test_and_set,
+            DeviceMemoryRegion::register,
+        ],
         EVERY,
         "",
         [SHARING],
-        ""
+        "Operations by addresses (libmlx5's dm_map_op_addr) on numbers of 4 bytes, big-endian"
     ),
     row!(
         ["import_pd", "import_mr", "import_dm", "unimport_pd", "unimport_mr", "unimport_dm"],

@@ -4,7 +4,9 @@ layout! {
     /// Memory on the card. PRM `device_mem_cap`.
     pub struct DeviceMemCap: 0x100, "mlx5_ifc_device_mem_cap_bits" {
         0x00 [31] memic: bool,
+        0x04 [31:24] increment_size_sup: u8,
         0x04 [20:16] log_min_memic_alloc_size: u8,
+        0x04 [15:8] test_and_set_size_sup: u8,
         0x04 [7:0] log_max_memic_addr_alignment: u8,
         0x08 [63:0] memic_bar_start_addr: u64,
         0x10 [31:0] memic_bar_size: u32,

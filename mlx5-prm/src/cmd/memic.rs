@@ -26,7 +26,7 @@ layout! {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyMemic,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16 as ModifyMemicOpMod,
-        0x0c [7:0] memic_operation_type: u8,
+        0x0c [7:0] memic_operation_type: MemicOperation,
         0x10 [63:0] memic_start_addr: u64,
     }
 
@@ -59,6 +59,14 @@ commands! {
 }
 
 values! {
+    /// What an address does, `memic_operation_type`; its number is its bit in `memic_operations`.
+    pub enum MemicOperation: 8 {
+        /// A store adds to what is there.
+        Increment = 0 "INCREMENT",
+        /// A load sets what is there to 1, and gives what was there before.
+        TestAndSet = 1 "TEST_AND_SET",
+    }
+
     /// What becomes of the operation's address, `op_mod` of `MODIFY_MEMIC`.
     pub enum ModifyMemicOpMod: 16 {
         /// Is made.

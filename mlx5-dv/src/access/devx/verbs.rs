@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use mlx5_prm::caps::DeviceMemCap;
-use mlx5_prm::cmd::Opcode;
+use mlx5_prm::cmd::{MemicOperation, Opcode};
 use zerocopy::IntoBytes;
 
 use super::Devx;
@@ -226,6 +226,24 @@ impl CardMemory for Devx {
                 tracing::warn!(%error, "device memory lost");
             }
         })
+    }
+
+    fn map_operation(&self, memory: &MemicHandle, operation: MemicOperation) -> Result<MemicHandle, Error> {
+        self.liveness.check()?;
+        let (number, mut offset, mut index) = (operation.number() as u8, 0u64, 0u16);
+        Call::new(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR)
+            .handle(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE, memory.handle())
+            .and_then(|call| call.input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, number.as_bytes()))
+            .and_then(|call| call.output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, offset.as_mut_bytes()))
+            .and_then(|call| call.output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, index.as_mut_bytes()))
+            .and_then(|call| call.run(self.file()))
+            .map_err(|error| Error::io(format!("asking the kernel for the addresses of {operation}"), error))?;
+        self.map_memic(index, offset, memory.len(), memory.handle())
+    }
+
+    fn unmap_operation(&self, _: &MemicHandle, _: MemicOperation) -> Result<(), CommandError> {
+        // The kernel ends them when the memory is freed and nothing is mapped any more.
+        Ok(())
     }
 
     fn free(&self, memory: &MemicHandle) -> Result<(), CommandError> {

@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 
 use mlx5_prm::caps::DeviceMemCap;
-use mlx5_prm::cmd::{AllocMemicIn, CmdStatus, DeallocMemicIn};
+use mlx5_prm::cmd::{AllocMemicIn, CmdStatus, DeallocMemicIn, MemicOperation, ModifyMemicIn, ModifyMemicOpMod};
 
 use super::Owned;
 use crate::access::device_memory::DWORD;
@@ -92,6 +92,14 @@ impl Owned {
     }
 }
 
+/// The command that makes or ends the addresses of `operation` on `memory`.
+fn modify(memory: &MemicHandle, operation: MemicOperation, op_mod: ModifyMemicOpMod) -> ModifyMemicIn {
+    let mut modify = ModifyMemicIn::default();
+    let op_mod = op_mod.number() as u16;
+    modify.w().op_mod(op_mod).memic_start_addr(memory.start()).memic_operation_type(operation);
+    modify
+}
+
 impl CardMemory for Owned {
     fn alloc(&self, len: u32, caps: &DeviceMemCap) -> Result<MemicHandle, Error> {
         let free = self.free_pages(caps)?;
@@ -120,6 +128,26 @@ impl CardMemory for Owned {
         Ok(())
     }
 
+    fn map_operation(&self, memory: &MemicHandle, operation: MemicOperation) -> Result<MemicHandle, Error> {
+        let command = modify(memory, operation, ModifyMemicOpMod::Alloc);
+        // SAFETY: names no memory of this process, but an allocation on the card, which the handle owns.
+        let out = unsafe { self.run_raw(&command, &format!("{operation} on device memory")) }?;
+        let (start, len) = (out.memic_operation_addr(), u64::from(memory.len()));
+        let last = self.registers.bar().size().saturating_sub(len);
+        if start > last || !start.is_multiple_of(DWORD as u64) {
+            let what = "addresses of an operation outside of BAR 0";
+            return Err(Error::response("memic_operation_addr", start, Some(0..=last), what));
+        }
+        let (first, end) = (start - start % page(), (start + len).next_multiple_of(page()));
+        Ok(MemicHandle::of_operation(memory, start, self.map_memic(first, end - first, start)))
+    }
+
+    fn unmap_operation(&self, memory: &MemicHandle, operation: MemicOperation) -> Result<(), CommandError> {
+        let command = RawCommand::new(&modify(memory, operation, ModifyMemicOpMod::Dealloc), operation.to_string());
+        // SAFETY: ends what `map_operation` made of the handle's allocation.
+        unsafe { self.destroy(ObjectHandle(0), command) }
+    }
+
     fn read(&self, memory: &MemicHandle, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
         let first = memory.check(offset, bytes.len())?;
         self.liveness.check()?;
@@ -138,7 +166,7 @@ impl CardMemory for Owned {
         }
         if !memory.is_mapped() && !dwords.is_empty() {
             // Stores by messages could be overtaken by a doorbell on a mapped page. A load passes no store: PCIe 2.4.1.
-            self.load(memory, first)?;
+            self.registers.read(memory.quiet() + first as u64)?;
         }
         uar::barrier::to_device();
         Ok(())

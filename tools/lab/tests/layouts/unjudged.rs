@@ -35,6 +35,10 @@ pub const UNJUDGED: &[Group] = &[
          BsfBasic.p_type CryptoBsf.p_type",
     ),
     (
+        "rdma-core's test_mlx5_dm_ops.py reads them; the kernel's and libmlx5's headers reserve the bits",
+        "DeviceMemCap.increment_size_sup DeviceMemCap.test_and_set_size_sup",
+    ),
+    (
         "in UCX's own headers alone",
         "ErrorCqe.hw_error_syndrome ErrorCqe.hw_syndrome_type SetXrqDcParamsEntryIn SetXrqDcParamsEntryOut",
     ),
@@ -69,6 +73,7 @@ pub const UNJUDGED_VALUES: &[Group] = &[
     ("in the PRM alone: nobody uses it", "CompletionMode.CQE_ON_FIRST_CQE_ERROR CongProtocol.802_1QAU_RP"),
     ("plain numbers in the kernel's fs_cmd.c", "SetFteOpMod"),
     ("plain numbers in the kernel's cm.c", "CmTransport"),
+    ("plain numbers in rdma-core's test_mlx5_dm_ops.py", "MemicOperation"),
     ("in drivers of other systems: Linux's fwctl has the number of its query", "Opcode.MODIFY_OTHER_HCA_CAP"),
 ];
 

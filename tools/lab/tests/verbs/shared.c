@@ -6,6 +6,7 @@
  * On the socket go the context's descriptor with the handles, and then single letters: whose turn it is.
  */
 #include <endian.h>
+#include <infiniband/mlx5dv.h>
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -55,6 +56,24 @@ static void hear(int peer, char turn)
 	char said = 0;
 
 	CHECK(read(peer, &said, 1) == 1 && said == turn);
+}
+
+/* As rdma-core's tests/test_mlx5_dm_ops.py has them; numbers are big-endian. */
+enum { INCREMENT, TEST_AND_SET };
+
+static void add(struct ibv_dm *dm, uint32_t by)
+{
+	volatile uint32_t *addresses = mlx5dv_dm_map_op_addr(dm, INCREMENT);
+
+	CHECK(addresses);
+	*addresses = htobe32(by);
+}
+
+static void test_and_set(struct ibv_dm *dm, uint32_t expected)
+{
+	volatile uint32_t *addresses = mlx5dv_dm_map_op_addr(dm, TEST_AND_SET);
+
+	CHECK(addresses && be32toh(*addresses) == expected && be32toh(*addresses) == 1);
 }
 
 static void give(int peer, struct handles *handles)
@@ -111,6 +130,12 @@ static void export(const char *path, char *name)
 	say(peer, 'r');
 	hear(peer, 'd');
 	CHECK(!ibv_memcpy_from_dm(loaded, dm, 0, ON_CARD) && !memcmp(loaded, pattern(ON_CARD, 4), ON_CARD));
+	/* Both count at one place, without a queue pair. */
+	CHECK(!ibv_memcpy_to_dm(dm, 0, (char[4]){ 0 }, 4));
+	add(dm, 0x1fffe);
+	say(peer, 'o');
+	hear(peer, 'p');
+	CHECK(!ibv_memcpy_from_dm(loaded, dm, 0, 4) && !memcmp(loaded, (char[4]){ 0, 0, 0, 1 }, 4));
 	CHECK(!ibv_dereg_mr(mr) && !ibv_dereg_mr(card) && !ibv_free_dm(dm));
 	/* The importer uses the domain. */
 	CHECK(ibv_dealloc_pd(pd));
@@ -178,6 +203,10 @@ static void import(const char *path)
 	ends_in(&pair, IBV_WC_SUCCESS);
 	CHECK(!ibv_memcpy_from_dm(loaded, dm, 0, ON_CARD) && !memcmp(loaded, pattern(ON_CARD, 4), ON_CARD));
 	say(peer, 'd');
+	hear(peer, 'o');
+	add(dm, 3);
+	test_and_set(dm, 0x20001);
+	say(peer, 'p');
 	hear(peer, 'x');
 	/* Its owner has deregistered it. */
 	moves(&pair, IBV_WR_RDMA_WRITE, own(0, 64), addr, region->rkey);

@@ -8,7 +8,7 @@
 //! | 0x3000.. | MSI-X pending bits | messages |
 //! | page [`FIRST_UAR`] | the UARs allocated first: software puts its EQs there | messages |
 //! | from the next page | all other UARs | memory that clients map, polled by the device thread |
-//! | from `memic_bar_start_addr` | device memory | messages |
+//! | from `memic_bar_start_addr` | device memory, then the addresses of its operations | messages |
 //!
 //! A mapped UAR page is plain memory, so a doorbell can overwrite an earlier one to the same register before it is
 //! read. For sends and for arming CQs that is harmless, because of the doorbell records. EQ doorbells have no record.
@@ -22,6 +22,7 @@ mod poll;
 pub use blueflame::{RULE_COPY, RULE_SAME_BUFFER};
 pub use poll::{audit, poll};
 
+use mlx5_prm::cmd::MemicOperation;
 use mlx5_prm::layout::Layout;
 
 pub use crate::function::{Bar, MemoryError, Rung, UarArea, UarMemory};
@@ -40,6 +41,8 @@ pub const RULE_ACCESS: &str = "register access of a width or alignment that a ca
 
 /// Strict rule: a store to device memory that `ALLOC_MEMIC` has not allocated.
 pub const RULE_DEVICE_MEMORY: &str = "store to memory on the card that is not taken";
+/// Strict rule: an access by which memory on the card does no operation.
+pub const RULE_OPERATION: &str = "access of the wrong kind or width to an operation's address on the card";
 
 const PBA_END: u64 = MSIX_PBA + PAGE;
 
@@ -59,11 +62,7 @@ pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
             let len = bytes.len().min(source.len());
             bytes[..len].copy_from_slice(&source[..len]);
         }
-        _ if offset >= f.bar.uar_end => {
-            if let Some((memory, at)) = f.nic.objects.device_memory.at(offset, bytes.len() as u64) {
-                memory.read(at, bytes);
-            }
-        }
+        _ if offset >= f.bar.uar_end => read_device_memory(f, offset, bytes),
         _ => {}
     }
 }
@@ -96,8 +95,26 @@ fn write_init_segment(f: &mut Function, offset: u64, bytes: &[u8]) {
     }
 }
 
+fn read_device_memory(f: &Function, offset: u64, bytes: &mut [u8]) {
+    let (memory, len) = (&f.nic.objects.device_memory, bytes.len() as u64);
+    if let Some((memory, at)) = memory.at(offset, len) {
+        memory.read(at, bytes);
+    } else if let Some((operation, memory, at)) = memory.operation_at(offset, len)
+        && (operation != MemicOperation::TestAndSet || !memory.test_and_set(at, bytes))
+    {
+        f.nic.strict.report(RULE_OPERATION, || format!("{operation}: load of {len} bytes at {offset:#x}"));
+    }
+}
+
 fn write_device_memory(f: &Function, offset: u64, bytes: &[u8]) {
-    match f.nic.objects.device_memory.at(offset, bytes.len() as u64) {
+    let (memory, len) = (&f.nic.objects.device_memory, bytes.len() as u64);
+    if let Some((operation, memory, at)) = memory.operation_at(offset, len) {
+        if operation != MemicOperation::Increment || !memory.increment(at, bytes) {
+            f.nic.strict.report(RULE_OPERATION, || format!("{operation}: store of {len} bytes at {offset:#x}"));
+        }
+        return;
+    }
+    match memory.at(offset, len) {
         Some((memory, at)) => _ = memory.write(at, bytes),
         None => f.nic.strict.report(RULE_DEVICE_MEMORY, || format!("{} bytes at {offset:#x}", bytes.len())),
     }

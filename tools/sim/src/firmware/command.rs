@@ -83,8 +83,10 @@ impl HcaState {
 /// The commands for which `op_mod` has a meaning; their handlers check it.
 fn takes_op_mod(opcode: Opcode) -> bool {
     use Opcode::*;
-    matches!(opcode, QueryHcaCap | SetHcaCap | QueryPages | ManagePages | AccessReg | ModifyCq | ArmXrcSrq)
-        || matches!(opcode, QueryVportState | ModifyVportState | SetFlowTableRoot | SetFlowTableEntry)
+    matches!(
+        opcode,
+        QueryHcaCap | SetHcaCap | QueryPages | ManagePages | AccessReg | ModifyCq | ArmXrcSrq | ModifyMemic
+    ) || matches!(opcode, QueryVportState | ModifyVportState | SetFlowTableRoot | SetFlowTableEntry)
 }
 
 /// A command of fixed length.
@@ -180,6 +182,7 @@ commands! {
     DestroyMkey => fixed mkey::destroy,
     PageFaultResume => fixed page_fault::resume,
     AllocMemic => fixed memic::alloc,
+    ModifyMemic => fixed memic::modify,
     DeallocMemic => fixed memic::dealloc,
     CreateEq => listed eq::create,
     QueryEq => fixed eq::query,

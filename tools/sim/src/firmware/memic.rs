@@ -1,4 +1,4 @@
-//! Device memory (MEMIC). PRM "ALLOC_MEMIC", "DEALLOC_MEMIC".
+//! Device memory (MEMIC). PRM "ALLOC_MEMIC", "MODIFY_MEMIC", "DEALLOC_MEMIC".
 
 use mlx5_prm::cmd::*;
 
@@ -36,6 +36,30 @@ pub(super) fn alloc(f: &mut Function, command: &AllocMemicIn) -> Answer<AllocMem
     Ok(output)
 }
 
+/// `MODIFY_MEMIC`: makes or ends the addresses in BAR 0 that do an operation on an allocation.
+pub(super) fn modify(f: &mut Function, command: &ModifyMemicIn) -> Answer<ModifyMemicOut> {
+    let caps = f.nic.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;
+    let (start, operation) = (command.memic_start_addr(), command.memic_operation_type());
+    if caps.memic_operations().checked_shr(operation.number()).is_none_or(|bits| bits & 1 == 0) {
+        return Err(Syndrome::MemicOperation.into());
+    }
+    let memory = &mut f.nic.objects.device_memory;
+    if !memory.is_taken(start) {
+        return Err(Syndrome::NoSuchMemic.into());
+    }
+    let mut output = ModifyMemicOut::ZERO;
+    match ModifyMemicOpMod::from_number(command.op_mod().into()) {
+        ModifyMemicOpMod::Alloc => {
+            let address = memory.add_operation(start, operation).ok_or(Syndrome::MemicOperationThere)?;
+            output.w().memic_operation_addr(address);
+        }
+        ModifyMemicOpMod::Dealloc if memory.remove_operation(start, operation) => {}
+        ModifyMemicOpMod::Dealloc => return Err(Syndrome::NoSuchMemicOperation.into()),
+        ModifyMemicOpMod::Unknown(_) => return Err(Syndrome::MemicOpMod.into()),
+    }
+    Ok(output)
+}
+
 /// `DEALLOC_MEMIC`.
 pub(super) fn dealloc(f: &mut Function, command: &DeallocMemicIn) -> Answer<DeallocMemicOut> {
     let (start, size) = (command.memic_start_addr(), u64::from(command.memic_size()));
@@ -45,7 +69,7 @@ pub(super) fn dealloc(f: &mut Function, command: &DeallocMemicIn) -> Answer<Deal
         f.nic.objects.mkeys.iter().any(|(_, mkey)| {
             matches!(mkey.translation, Translation::Device { .. }) && is_there(mkey.context.start_addr())
         });
-    if is_used {
+    if is_used || f.nic.objects.device_memory.has_operations(start) {
         return Err(Syndrome::MemicInUse.into());
     }
     if !f.nic.objects.device_memory.give_back(start, size) {

@@ -255,7 +255,11 @@ syndromes! {
     0x0d63 MemicRange BadParameter "the range is not whole pages of device memory, or shorter than memic_size",
     0x0d64 MemicTaken NoResources "memory in the range is already allocated",
     0x0d65 NoSuchMemic BadResource "no such ALLOC_MEMIC allocation",
-    0x0d66 MemicInUse ResourceBusy "a memory key uses the device memory",
+    0x0d66 MemicInUse ResourceBusy "a memory key or an operation's address uses the device memory",
+    0x0d67 MemicOperation BadParameter "the operation is not in memic_operations",
+    0x0d68 MemicOperationThere BadParameter "the memory has an address for this operation already",
+    0x0d69 NoSuchMemicOperation BadResource "the memory has no address for this operation",
+    0x0d6a MemicOpMod BadParameter "op_mod is neither ALLOC nor DEALLOC",
 
     // RoCE addresses.
     0x0e01 RoceIndex BadIndex "roce_address_index is past the end of the GID table",

@@ -63,6 +63,7 @@ pub(super) fn may_give(opcode: Opcode) -> bool {
             | QueryPages
             | ManagePages
             | AllocMemic
+            | ModifyMemic
             | DeallocMemic
             | PageFaultResume
     ) && !matches!(opcode, CreateUctx | DestroyUctx | CreateEq | QueryEq | DestroyEq | AccessReg | SetRoceAddress)

@@ -121,16 +121,22 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
 /// log2 of the size of BAR 0 in bytes.
 pub(super) const LOG_BAR_SIZE: u32 = 25;
 
-/// The last 128 KiB of BAR 0.
+/// 128 KiB at the end of BAR 0, before the addresses that do operations on it.
 pub(super) fn device_memory() -> DeviceMemCap {
     const SIZE: u32 = 128 << 10;
+    const OPERATIONS: u64 = 2;
+    /// Of 1, 2, 4 and 8 bytes.
+    const SIZES: u8 = 0b1111;
     let mut caps = DeviceMemCap::ZERO;
     caps.w()
         .memic(true)
         .log_max_memic_addr_alignment(6)
-        .memic_bar_start_addr((1 << LOG_BAR_SIZE) - u64::from(SIZE))
+        .memic_bar_start_addr((1 << LOG_BAR_SIZE) - (1 + OPERATIONS) * u64::from(SIZE))
         .memic_bar_size(SIZE)
-        .max_memic_size(SIZE);
+        .max_memic_size(SIZE)
+        .memic_operations((1 << OPERATIONS) - 1)
+        .increment_size_sup(SIZES)
+        .test_and_set_size_sup(SIZES);
     caps
 }
 

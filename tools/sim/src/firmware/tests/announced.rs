@@ -221,6 +221,9 @@ const DEVICE_MEMORY: &[Honoured] = &[
     ("memic_bar_start_addr", "objects/mod.rs", ".memic_bar_start_addr()"),
     ("memic_bar_size", "objects/mod.rs", ".memic_bar_size()"),
     ("max_memic_size", "firmware/memic.rs", ".max_memic_size()"),
+    ("memic_operations", "firmware/memic.rs", ".memic_operations()"),
+    ("increment_size_sup", "objects/device_memory.rs", "matches!(len, 1 | 2 | 4 | 8)"),
+    ("test_and_set_size_sup", "objects/device_memory.rs", "matches!(len, 1 | 2 | 4 | 8)"),
 ];
 
 /// The names of the fields that are not 0.

@@ -118,3 +118,57 @@ fn processors_reach_what_was_taken_and_the_next_owner_finds_zeros() {
         c.exec(&dealloc(first, 64)).unwrap();
     }
 }
+
+fn modify(op_mod: ModifyMemicOpMod, at: u64, operation: MemicOperation) -> ModifyMemicIn {
+    let mut command = ModifyMemicIn::default();
+    command.w().op_mod(op_mod.number() as u16).memic_start_addr(at).memic_operation_type(operation);
+    command
+}
+
+#[test]
+fn an_address_does_its_operation_on_the_memory() {
+    use MemicOperation::{Increment, TestAndSet};
+    use ModifyMemicOpMod::{Alloc, Dealloc};
+    let mut c = Client::up();
+    let first = start(&mut c) + 4096;
+    assert_eq!(c.refused(&modify(Alloc, first, Increment)), Syndrome::NoSuchMemic);
+    c.exec(&alloc(first, 4096, 128)).unwrap();
+    assert_eq!(c.refused(&modify(Alloc, first, MemicOperation::Unknown(2))), Syndrome::MemicOperation);
+    assert_eq!(c.refused(&modify(Alloc, first, MemicOperation::Unknown(200))), Syndrome::MemicOperation);
+    assert_eq!(c.refused(&modify(Dealloc, first, Increment)), Syndrome::NoSuchMemicOperation);
+    assert_eq!(c.refused(&modify(ModifyMemicOpMod::Unknown(2), first, Increment)), Syndrome::MemicOpMod);
+    let add = c.exec(&modify(Alloc, first, Increment)).unwrap().memic_operation_addr();
+    let test = c.exec(&modify(Alloc, first, TestAndSet)).unwrap().memic_operation_addr();
+    assert_eq!(c.refused(&modify(Alloc, first, TestAndSet)), Syndrome::MemicOperationThere);
+
+    let f = &mut c.f;
+    bar::write(f, first + 8, &[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xfe]);
+    for (at, by) in [(0, &[1][..]), (0, &[1]), (8, &[0, 0, 0, 0, 0, 0, 0, 3]), (12, &[0, 0, 0, 1]), (16, &[2, 0])] {
+        bar::write(f, add + at, by);
+    }
+    let mut found = [0; 18];
+    bar::read(f, first, &mut found);
+    assert_eq!(found, [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 2, 0]);
+    for (at, old, len) in [(0, &[2, 0, 0, 0, 0, 0, 0, 0][..], 1), (8, &[0, 0, 0, 1, 0, 0, 0, 2], 8)] {
+        let mut found = [0; 8];
+        bar::read(f, test + at, &mut found[..len]);
+        assert_eq!(found, old);
+        bar::read(f, test + at, &mut found[..len]);
+        assert_eq!(found[..len].iter().rev().copied().collect::<Vec<_>>()[..1], [1], "it was set");
+    }
+    // The wrong way round, too wide, not aligned, past the allocation.
+    bar::read(f, add, &mut [0; 4]);
+    bar::write(f, test, &[0; 4]);
+    bar::write(f, add, &[0; 16]);
+    bar::write(f, add + 2, &[0; 4]);
+    bar::write(f, add + 128, &[1]);
+    assert_eq!(
+        c.violations(),
+        [bar::RULE_OPERATION, bar::RULE_OPERATION, bar::RULE_OPERATION, bar::RULE_OPERATION, bar::RULE_DEVICE_MEMORY]
+    );
+
+    assert_eq!(c.refused(&dealloc(first, 128)), Syndrome::MemicInUse);
+    c.exec(&modify(Dealloc, first, Increment)).unwrap();
+    c.exec(&modify(Dealloc, first, TestAndSet)).unwrap();
+    c.exec(&dealloc(first, 128)).unwrap();
+}
