@@ -6,12 +6,12 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use mlx5_dv::objects::{
     AnyDoorbell, BlueFlame, CqOptions, DoorbellMode, ExclusiveRegion, FlowGroup, FlowMatch, FlowMatcher, FlowRule,
-    FlowTable, Pd, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
+    FlowTable, Pd, RateLimit, RateLimitOptions, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
 };
 use mlx5_dv::queue::CompletionQueue;
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, EthernetSendQueue, FrameFlags};
@@ -45,6 +45,9 @@ struct Arguments {
     /// Ring by BlueFlame, on a page mapped write-combining where possible.
     #[arg(long)]
     blue_flame: bool,
+    /// Hold the first sender to a rate, in kbit/s.
+    #[arg(long)]
+    rate: Option<u32>,
     /// Sleep on completion events instead of polling.
     #[arg(short, long)]
     events: bool,
@@ -64,7 +67,8 @@ fn run<D: DoorbellMode>(
 ) -> Result<(), Failure> {
     let (near, far) = devices(arguments)?;
     let (mut here, mut there) = (FrameEnd::new(&near, arguments)?, FrameEnd::new(&far, arguments)?);
-    let mut sender = Sender::<D>::new(page(&near)?)?;
+    let mut sender = Sender::<D>::new(page(&near)?, arguments.rate)?;
+    let begin = Instant::now();
     for number in 0..arguments.iters {
         let frame = frame(far.mac(), near.mac(), arguments.ethertype, number);
         sender.send(&frame)?;
@@ -80,11 +84,12 @@ fn run<D: DoorbellMode>(
         (false, _) => "",
     };
     println!(
-        "{} frames of type {:#06x} from {} to {} and back{doorbell}",
+        "{} frames of type {:#06x} from {} to {} and back{doorbell}, in {} ms",
         arguments.iters,
         arguments.ethertype,
         near.name(),
-        far.name()
+        far.name(),
+        begin.elapsed().as_millis()
     );
     Ok(())
 }
@@ -174,7 +179,7 @@ struct Sender<D: DoorbellMode> {
 }
 
 impl<D: DoorbellMode> Sender<D> {
-    fn new(uar: Arc<Uar>) -> Result<Self, Failure> {
+    fn new(uar: Arc<Uar>, kbps: Option<u32>) -> Result<Self, Failure> {
         let device = Arc::clone(uar.device());
         // On a page of its own: CQ doorbells must not be combined.
         let cq = CompletionQueue::create(&Uar::alloc(&device)?, CqOptions::default().entries(DEPTH as u32))?;
@@ -182,6 +187,9 @@ impl<D: DoorbellMode> Sender<D> {
         let options = SqOptions::default().wqes(DEPTH as u32).inline_bytes(FRAME as u16);
         let sq = Sq::create(&Pd::alloc(&device)?, &uar, &tis, cq.cq(), options)?;
         sq.ready()?;
+        if let Some(kbps) = kbps {
+            sq.set_rate_limit(Some(&RateLimit::create(&device, RateLimitOptions::new(kbps))?))?;
+        }
         Ok(Sender { queue: sq.send_queue()?, cq, uar })
     }
 
@@ -190,7 +198,7 @@ impl<D: DoorbellMode> Sender<D> {
         let mut batch = self.queue.batch();
         batch.send_inline(0, FrameFlags::SIGNALLED, frame)?;
         batch.ring();
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let completion = loop {
             match self.cq.poll() {
                 Some(result) => break result?,

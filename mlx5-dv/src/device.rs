@@ -1,5 +1,6 @@
 //! An open card.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -31,6 +32,8 @@ pub struct Device {
     caps: Caps,
     /// The root flow tables for frames that are received, and for those that are sent, if this driver created them.
     root_flow_tables: [Mutex<Option<u32>>; 2],
+    /// Indices of rate limits that this driver has set.
+    rate_limits: Mutex<BTreeSet<u16>>,
     /// The same access as `access`, if this process owns the function.
     owned: Option<Arc<Owned>>,
     access: Arc<dyn Access>,
@@ -47,8 +50,15 @@ impl Device {
     pub fn open(function: Function, options: Options) -> Result<Arc<Device>, Error> {
         let BroughtUp { card, caps, mac } = bring_up(function, &options)?;
         let access: Arc<dyn Access> = Arc::clone(&card) as _;
-        let mut device =
-            Device { gids: vec![], mac, caps, root_flow_tables: Default::default(), owned: Some(card), access };
+        let mut device = Device {
+            gids: vec![],
+            mac,
+            caps,
+            root_flow_tables: Default::default(),
+            rate_limits: Default::default(),
+            owned: Some(card),
+            access,
+        };
         if device.caps.roce {
             device.set_own_gids(options.ipv4)?;
         }
@@ -98,8 +108,15 @@ impl Device {
     }
 
     fn of_kernel(devx::Opened { access, caps, gids }: devx::Opened) -> Result<Arc<Device>, Error> {
-        let mut device =
-            Device { gids, mac: Mac([0; 6]), caps, root_flow_tables: Default::default(), owned: None, access };
+        let mut device = Device {
+            gids,
+            mac: Mac([0; 6]),
+            caps,
+            root_flow_tables: Default::default(),
+            rate_limits: Default::default(),
+            owned: None,
+            access,
+        };
         device.mac = device.port()?.mac;
         Ok(Arc::new(device))
     }
@@ -241,6 +258,11 @@ impl Device {
     /// The root flow table for received frames, or for those that are sent.
     pub(crate) fn root_flow_table(&self, of_sent: bool) -> MutexGuard<'_, Option<u32>> {
         lock(&self.root_flow_tables[usize::from(of_sent)])
+    }
+
+    /// Indices of rate limits in use.
+    pub(crate) fn rate_limits(&self) -> MutexGuard<'_, BTreeSet<u16>> {
+        lock(&self.rate_limits)
     }
 
     /// The error for `what` that the kernel controls on DevX.

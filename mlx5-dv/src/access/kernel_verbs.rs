@@ -17,6 +17,8 @@ pub enum KernelObjectKind {
     Region,
     /// Memory on the card.
     DeviceMemory,
+    /// A rate limit.
+    RateLimit,
 }
 
 impl fmt::Display for KernelObjectKind {
@@ -25,6 +27,7 @@ impl fmt::Display for KernelObjectKind {
             KernelObjectKind::Pd => "protection domain",
             KernelObjectKind::Region => "memory region",
             KernelObjectKind::DeviceMemory => "device memory",
+            KernelObjectKind::RateLimit => "rate limit",
         })
     }
 }
@@ -77,6 +80,9 @@ pub trait KernelVerbs {
     fn query_mr(&self, region: ObjectHandle) -> Result<KernelRegion, Error>;
     /// Queries and maps device memory. Errors: [`Error::Invalid`] for a handle that is none.
     fn query_dm(&self, memory: ObjectHandle) -> Result<MemicHandle, Error>;
+    /// Sets a rate limit, `set_pp_rate_limit_context`: its handle, and the index that send queues name. Queues of
+    /// others may name it, too, if the rate is the same.
+    fn set_rate_limit(&self, context: &[u8]) -> Result<(ObjectHandle, u16), Error>;
     /// Destroys an object. On a dead card it is gone, which is a success.
     fn destroy(&self, kind: KernelObjectKind, object: ObjectHandle) -> Result<(), CommandError>;
 }

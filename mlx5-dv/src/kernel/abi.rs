@@ -301,6 +301,23 @@ numbers! {
     /// Its handle.
     MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE: u16 = DRIVER,
 
+    /// A rate for send queues ("packet pacing").
+    MLX5_IB_OBJECT_PP: u16 = DRIVER + 7,
+    /// Sets it.
+    MLX5_IB_METHOD_PP_OBJ_ALLOC: u16 = DRIVER,
+    /// Its handle.
+    MLX5_IB_ATTR_PP_OBJ_ALLOC_HANDLE: u16 = DRIVER,
+    /// `set_pp_rate_limit_context`.
+    MLX5_IB_ATTR_PP_OBJ_ALLOC_CTX: u16 = DRIVER + 1,
+    /// Whether the index is for this object alone.
+    MLX5_IB_ATTR_PP_OBJ_ALLOC_FLAGS: u16 = DRIVER + 2,
+    /// Its index, of two bytes.
+    MLX5_IB_ATTR_PP_OBJ_ALLOC_INDEX: u16 = DRIVER + 3,
+    /// Clears it.
+    MLX5_IB_METHOD_PP_OBJ_DESTROY: u16 = DRIVER + 1,
+    /// Its handle.
+    MLX5_IB_ATTR_PP_OBJ_DESTROY_HANDLE: u16 = DRIVER,
+
     /// A flow rule.
     UVERBS_OBJECT_FLOW: u16 = 9,
     /// Creates it.

@@ -122,6 +122,19 @@ impl RawQueue {
         Ok(())
     }
 
+    /// Changes the queue in RDY by a command of `call`'s.
+    pub(super) fn change(
+        &self,
+        call: &'static str,
+        command: impl FnOnce(&Object, u32) -> Result<(), CommandError>,
+    ) -> Result<(), Error> {
+        let state = lock(&self.state);
+        if *state != QueueState::Rdy {
+            return Err(self.wrong_state(*state, call, "RDY", "ready"));
+        }
+        Ok(command(&self.object, self.number)?)
+    }
+
     pub(super) fn query(&self) -> Result<QueueStatus, Error> {
         Ok((self.commands.query)(&self.object, self.number)?)
     }

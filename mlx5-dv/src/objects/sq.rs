@@ -2,7 +2,7 @@
 //! [`EthernetSendQueue`](crate::queue::ethernet::EthernetSendQueue).
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use mlx5_prm::caps::{CmdHcaCap, PerProtocolNetworkingOffloadCaps};
 use mlx5_prm::cmd::{CreateSqIn, DestroySqIn, ModifySqIn, QueryNicVportContextIn, QuerySqIn};
@@ -15,6 +15,7 @@ use super::doorbell::{DoorbellMode, Leased};
 use super::inline_headers::most_headers;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
+use super::rate_limit::RateLimit;
 use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::{RingMemory, WantedSendRing};
 use super::ring_lease::{RingPermit, SendRingOwner};
@@ -23,6 +24,7 @@ use super::uar::Uar;
 use crate::caps::Caps;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
+use crate::lock::lock;
 
 /// Options of a send queue for frames.
 #[derive(Debug, Clone)]
@@ -131,6 +133,8 @@ pub struct Sq {
     queue: RawQueue,
     log_size: u32,
     limits: FrameLimits,
+    /// Outlives the queue, which names it.
+    rate_limit: Mutex<Option<Arc<RateLimit>>>,
     uar: Arc<Uar>,
     tis: Arc<Tis>,
     pd: Arc<Pd>,
@@ -211,6 +215,7 @@ impl Sq {
             queue: RawQueue::new(out.sqn(), Commands { modify, query }, object, memory, cq),
             log_size,
             limits,
+            rate_limit: Mutex::default(),
             uar: Arc::clone(uar),
             tis: Arc::clone(tis),
             pd: Arc::clone(pd),
@@ -266,7 +271,33 @@ impl Sq {
 
     /// RST to RDY: starts to send. Errors: [`Error::Invalid`] in another state, [`Error::Command`].
     pub fn ready(&self) -> Result<(), Error> {
-        self.queue.ready()
+        self.queue.ready()?;
+        let limit = lock(&self.rate_limit);
+        match limit.as_ref() {
+            Some(limit) => self.queue.change("ready", |object, sqn| hold(object, sqn, limit.index())),
+            None => Ok(()),
+        }
+    }
+
+    /// Holds the queue to a rate from now on, or with `None` to none; its frames go out at the port's rate then. It
+    /// stays through a reset. PRM "MODIFY_SQ", `packet_pacing_rate_limit_index`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] before RDY, or for another card's rate; [`Error::Command`].
+    pub fn set_rate_limit(&self, limit: Option<&Arc<RateLimit>>) -> Result<(), Error> {
+        if let Some(limit) = limit {
+            one_device("a send queue and its rate limit", self.device(), [limit.device()])?;
+        }
+        let mut held = lock(&self.rate_limit);
+        let index = limit.map_or(0, |limit| limit.index());
+        self.queue.change("set_rate_limit", |object, sqn| hold(object, sqn, index))?;
+        *held = limit.cloned();
+        Ok(())
+    }
+
+    /// The rate that it is held to.
+    pub fn rate_limit(&self) -> Option<Arc<RateLimit>> {
+        lock(&self.rate_limit).clone()
     }
 
     /// RDY to ERR: everything posted completes with a flush error. Errors: [`Error::Invalid`] in RST,
@@ -313,6 +344,17 @@ impl SendRingOwner for Sq {
     fn release_send_ring(&self) {
         self.queue.release();
     }
+}
+
+/// `modify_bitmask` of MODIFY_SQ: `packet_pacing_rate_limit_index`.
+const SELECT_RATE_LIMIT: u64 = 1;
+
+/// Holds a queue in RDY to the rate limit `index`.
+fn hold(object: &Object, sqn: u32, index: u16) -> Result<(), CommandError> {
+    let (mut command, mut context) = (ModifySqIn::default(), Sqc::default());
+    context.w().state(QueueState::Rdy).packet_pacing_rate_limit_index(index);
+    command.w().sqn(sqn).sq_state(QueueState::Rdy).modify_bitmask(SELECT_RATE_LIMIT).ctx(&context);
+    object.modify(&command)
 }
 
 fn modify(object: &Object, sqn: u32, from: QueueState, to: QueueState) -> Result<(), CommandError> {

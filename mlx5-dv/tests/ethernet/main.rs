@@ -6,6 +6,7 @@ mod errors;
 mod frames;
 mod large;
 mod multi_packet;
+mod pace;
 mod refusals;
 mod rules;
 mod spread;

@@ -143,7 +143,7 @@ const MEMORY: &[Row] = &[
         "Rights, protection domain, memory; all or nothing, with another key"
     ),
     row!(["reg_dmabuf_mr"], No("no memory of other devices is registered")),
-    row!(["advise_mr"], No("there is no on-demand paging, and so nothing to prefetch")),
+    row!(["advise_mr"], No("the driver registers no memory on demand yet, and so there is nothing to prefetch")),
     row!(["alloc_null_mr"], Whole, [NullRegion::of], EVERY, "", ["mlx5_ib::own_programs"], ""),
     row!(
         ["alloc_mw", "bind_mw", "dealloc_mw"],
@@ -299,7 +299,13 @@ const QUEUE_PAIRS: &[Row] = &[
     ),
     row!(
         ["modify_qp_rate_limit"],
-        No("no rate limit is put on a queue pair; the software card does not announce `packet_pacing`")
+        Part("no rate of ours has been seen on devx yet, where the kernel sets it"),
+        [RateLimit::create, Sq::set_rate_limit, Sq::rate_limit],
+        EVERY,
+        "raw packets",
+        ["mlx5_ib::rates_are_kept"],
+        "`RateLimitOptions`: rate, bound of bursts, typical packet. Linux holds queue pairs for raw packets to a rate, and of others \
+         only those of UD and UC, if the card says that it can (`packet_pacing_req_ud`)"
     ),
     row!(
         ["post_send"],

@@ -54,6 +54,7 @@ const PROGRAMS: &[&str] = &[
     "packet_clock",
     "traffic",
     "flow_counters",
+    "rate_limit",
     "on_demand",
     "page_faults",
     "keys",
@@ -148,6 +149,7 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     verbs.own("keys mlx5_0 1", "keys of every shape")?;
     verbs.own("resize mlx5_0 1", "grew and shrank")?;
     verbs.own("ece mlx5_0 1", "both ends agreed on 0x10000000")?;
+    rates_are_kept(&verbs)?;
     counters(&verbs)?;
     port_events(&verbs)?;
     verbs.lab.assert_quiet()?;
@@ -262,6 +264,11 @@ fn connection_manager(verbs: &Verbs) -> TestResult {
     let said = verbs.lab.call(server, &format!("{B} mckey -m 239.1.2.3 -b 10.0.0.2 -s"))?;
     assert!(said.contains("receiving data transfers") && said.matches("return status 0").count() == 2, "{said}");
     Ok(())
+}
+
+/// libmlx5's rate limits of a raw packet queue pair, as the card keeps them.
+fn rates_are_kept(verbs: &Verbs) -> TestResult {
+    verbs.own("rate_limit mlx5_0 1", "frames keep their rate")
 }
 
 /// Known traffic is counted by the default queue counter and by one that the queue pairs are bound to: 10 writes, 5

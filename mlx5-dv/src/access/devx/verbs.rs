@@ -191,6 +191,26 @@ impl KernelVerbs for Devx {
         self.map_memic(index, offset, len, memory)
     }
 
+    fn set_rate_limit(&self, context: &[u8]) -> Result<(ObjectHandle, u16), Error> {
+        self.liveness.check()?;
+        let mut index = 0u16;
+        let done = Call::new(MLX5_IB_OBJECT_PP, MLX5_IB_METHOD_PP_OBJ_ALLOC)
+            .fresh(MLX5_IB_ATTR_PP_OBJ_ALLOC_HANDLE)
+            .and_then(|call| call.input(MLX5_IB_ATTR_PP_OBJ_ALLOC_CTX, context))
+            .and_then(|call| call.input(MLX5_IB_ATTR_PP_OBJ_ALLOC_FLAGS, 0u32.as_bytes()))
+            .and_then(|call| call.output(MLX5_IB_ATTR_PP_OBJ_ALLOC_INDEX, index.as_mut_bytes()))
+            .and_then(|call| call.run(self.file()))
+            .and_then(|done| done.handle(MLX5_IB_ATTR_PP_OBJ_ALLOC_HANDLE));
+        let handle = done.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOSPC) => {
+                let (what, by) = ("the card's rate limits".to_owned(), "other rates".to_owned());
+                Invalid::Taken { what, by, mend: "use a rate that another queue has" }.into()
+            }
+            _ => Error::io("setting a rate limit in the kernel", error),
+        })?;
+        Ok((handle, index))
+    }
+
     fn destroy(&self, kind: KernelObjectKind, object: ObjectHandle) -> Result<(), CommandError> {
         let (opcode, ended) = match kind {
             KernelObjectKind::Pd => {
@@ -204,6 +224,11 @@ impl KernelVerbs for Devx {
             KernelObjectKind::DeviceMemory => {
                 let attribute = UVERBS_ATTR_FREE_DM_HANDLE;
                 (Opcode::DeallocMemic, self.end(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, attribute, object))
+            }
+            KernelObjectKind::RateLimit => {
+                let attribute = MLX5_IB_ATTR_PP_OBJ_DESTROY_HANDLE;
+                let ended = self.end(MLX5_IB_OBJECT_PP, MLX5_IB_METHOD_PP_OBJ_DESTROY, attribute, object);
+                (Opcode::SetPpRateLimit, ended)
             }
         };
         let object = format!("{kind}, handle {}", object.0);

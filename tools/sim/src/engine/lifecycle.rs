@@ -119,12 +119,19 @@ pub fn sq_state_changed(f: &mut Function, sqn: u32, from: QueueState, to: QueueS
         let (queues, nic) = (&mut f.queues, &mut f.nic);
         let Some(sq) = queues.sqs.get_mut(sqn) else { return };
         match to {
-            QueueState::Rst => (sq.fetched, sq.posted) = (0, 0),
+            QueueState::Rst => ethernet::send::reset(sq, nic),
             QueueState::Rdy if from != QueueState::Rdy => ethernet::send::look(sq, nic),
             QueueState::Err => ethernet::send::flush(sq, nic),
             QueueState::Rdy | QueueState::Unknown(_) => {}
         }
     });
+}
+
+/// Firmware changed a send queue's rate limit: what the old one held back is held to the new one.
+pub fn sq_rate_changed(f: &mut Function, sqn: u32) {
+    let Some(sq) = f.queues.sqs.get_mut(sqn) else { return };
+    f.nic.scheduler.unset_paced(sq);
+    f.nic.scheduler.set_sender(sq);
 }
 
 /// Firmware destroyed a send queue that used UAR page `uar`.

@@ -41,7 +41,8 @@ use mlx5_prm::values::QpState;
 pub use inbound::receive;
 pub use lifecycle::{
     cq_created, cq_destroyed, cq_resized, dct_drained, describe_qp, post_event, qp_created, qp_destroyed,
-    qp_state_changed, reset, rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_state_changed,
+    qp_state_changed, reset, rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_rate_changed,
+    sq_state_changed,
 };
 
 pub(crate) use rc::resume;
@@ -82,7 +83,7 @@ pub fn run(f: &mut Function) -> bool {
     let frames = inbound::receive_frames(f);
     let acknowledged = acknowledge(f);
     let sent = send(f) | ethernet::send::send(f);
-    let timed = timers(f) | completion::post_moderated(&mut f.nic);
+    let timed = timers(f) | completion::post_moderated(&mut f.nic) | ethernet::send::resume(f);
     compression::close_all(f);
     let broken = fail_queues(f);
     flush_in_error(f);
@@ -194,7 +195,8 @@ fn flush_in_error(f: &mut Function) {
 /// When [`run`] has work next, if nothing else happens before.
 pub fn next_deadline(f: &Function) -> Option<Instant> {
     let held = f.nic.scheduler.moderated.iter().map(|(due, _)| *due).min();
-    f.nic.scheduler.earliest.into_iter().chain(held).min()
+    let paced = f.nic.scheduler.paced.iter().map(|(due, _)| *due);
+    f.nic.scheduler.earliest.into_iter().chain(held).chain(paced).min()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod page {
     pub(super) const ESWITCH_FLOW_TABLE: u16 = 8;
     pub(super) const ESWITCH: u16 = 9;
     pub(super) const FLOW_TABLE: u16 = 7;
+    pub(super) const QOS: u16 = 12;
     pub(super) const DEVICE_MEMORY: u16 = 15;
 }
 
@@ -44,6 +45,7 @@ impl Capabilities {
             page::ODP if self.general.max.pg() => Ok(self.odp.bytes(current)),
             page::ETHERNET if self.general.max.eth_net_offloads() => Ok(Layout::as_bytes(&self.ethernet)),
             page::FLOW_TABLE if self.general.max.nic_flow_table() => Ok(Layout::as_bytes(&self.flow_table)),
+            page::QOS if self.general.max.qos() => Ok(Layout::as_bytes(&self.qos)),
             page::DEVICE_MEMORY if self.general.max.device_memory() => Ok(Layout::as_bytes(&self.device_memory)),
             _ => Err(Syndrome::UnknownCapabilityPage),
         }

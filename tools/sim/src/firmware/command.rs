@@ -7,7 +7,7 @@ use super::answer::{Answer, Request, Stop};
 use super::syndromes::Syndrome;
 use super::{
     counter, cq, dct, eq, flow, flow_action, hca, l2_table, memic, mkey, multicast, page_fault, pages, pd, qp,
-    qp_state, register, roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
+    qp_state, rate, register, roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
 };
 use crate::function::{Function, HcaState};
 use crate::objects::{DRIVER, SHARED};
@@ -253,6 +253,7 @@ commands! {
     DestroySq => fixed sq::destroy,
     CreateFlowTable => fixed flow::create_table,
     ModifyFlowTable => fixed flow::modify_table,
+    SetPpRateLimit => fixed rate::set,
     QueryFlowTable => fixed flow::query_table,
     DestroyFlowTable => fixed flow::destroy_table,
     SetFlowTableRoot => fixed flow::set_root,

@@ -38,6 +38,7 @@ mod port_counter;
 mod qp;
 mod qp_state;
 mod queue;
+mod rate;
 mod register;
 mod roce;
 mod rq;

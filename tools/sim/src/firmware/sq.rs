@@ -7,7 +7,7 @@ use super::answer::Answer;
 use super::caps::room_below;
 use super::pages;
 use super::syndromes::Syndrome;
-use super::{memory, uctx, wq};
+use super::{memory, rate, uctx, wq};
 use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{SendRing, SendsThrough, Sq};
@@ -19,6 +19,7 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
         return Err(Syndrome::RawSend.into());
     }
     check_context(f, &context)?;
+    rate::check(f, context.packet_pacing_rate_limit_index())?;
     let tis = tis(f, &context)?;
     let queue = wq::take(f, context.wq(), wq::send_strides(&f.nic.firmware.caps), false, list)?;
     let (pd, uar) = (context.wq().pd(), context.wq().uar_page());
@@ -41,6 +42,7 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
         fetched: 0,
         posted: 0,
         is_listed: false,
+        pace: Default::default(),
         umem: queue.umem,
         doorbell_umem: queue.doorbell_umem,
         traffic: Default::default(),
@@ -69,7 +71,6 @@ fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
         || context.non_wire()
         || context.ts_format() == TimestampFormat::RealTime
         || context.ts_cqe_to_dest_cqn() != 0
-        || context.packet_pacing_rate_limit_index() != 0
         || context.qos_queue_group_id() != 0
         || context.tis_lst_sz() > 1 << f.nic.firmware.caps.general().log_max_tis_per_sq();
     if unannounced { Err(Syndrome::WqFeature) } else { Ok(()) }
@@ -99,14 +100,26 @@ fn use_parents(f: &mut Function, sq: &Sq, more: bool) {
     }
 }
 
-/// `MODIFY_SQ`: the state. No field of `modify_bitmask` is announced.
+/// `modify_bitmask` of `MODIFY_SQ`: `packet_pacing_rate_limit_index`.
+const SELECT_RATE: u64 = 1;
+
+/// `MODIFY_SQ`: the state, and the rate limit.
 pub(super) fn modify(f: &mut Function, command: &ModifySqIn, _: &[u8]) -> Answer<ModifySqOut> {
-    let sq = f.queues.sqs.get_mut(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
-    if command.modify_bitmask() != 0 {
+    if command.modify_bitmask() & !SELECT_RATE != 0 {
         return Err(Syndrome::WqFeature.into());
     }
+    let index = command.ctx().packet_pacing_rate_limit_index();
+    let rate = (command.modify_bitmask() & SELECT_RATE != 0).then_some(index);
+    if let Some(index) = rate {
+        rate::check(f, index)?;
+    }
+    let sq = f.queues.sqs.get_mut(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
     let (from, to) = (sq.state, wq::next_state(sq.state, command.sq_state(), command.ctx().state())?);
     sq.state = to;
+    if let Some(index) = rate {
+        sq.context.w().packet_pacing_rate_limit_index(index);
+        engine::sq_rate_changed(f, command.sqn());
+    }
     engine::sq_state_changed(f, command.sqn(), from, to);
     Ok(ModifySqOut::ZERO)
 }

@@ -68,6 +68,8 @@ syndromes! {
     // Capabilities.
     0x0201 UnknownCapabilityPage BadParameter "no such capability page, or not available on this function",
     0x0202 CapabilityAboveMaximum BadParameter "SET_HCA_CAP: a capability is above its maximum",
+    0x0204 RateIndex BadParameter "the index of a rate is not below packet_pacing_rate_table_size",
+    0x0205 RateRange BadParameter "rate_limit is not from packet_pacing_min_rate to packet_pacing_max_rate",
     0x0203 CapabilityNotAnnounced BadParameter "the field needs a capability that the function does not announce",
 
     // Pages.
@@ -101,6 +103,7 @@ syndromes! {
     0x0451 NoSuchFlowEntry BadResource "no entry at flow_index",
     0x0452 NoSuchFlowCounter BadResource "no such flow counter",
     0x0453 NoSuchModifyHeader BadResource "no such modify header context for tables of this type",
+    0x0455 NoSuchRate BadResource "no rate is set at the index, or it is another user context's; index 0 is no limit's",
     0x0454 NoSuchPacketReformat BadResource "no such packet reformat context",
 
     // Objects in use.

@@ -2,7 +2,7 @@
 
 use mlx5_prm::caps::{
     AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, OdpCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps,
-    RoceCap,
+    QosCap, RoceCap,
 };
 
 use crate::profile::Profile;
@@ -17,6 +17,7 @@ pub struct Capabilities {
     /// These pages cannot be set: the announced values are in force.
     pub(crate) ethernet: PerProtocolNetworkingOffloadCaps,
     pub(crate) flow_table: FlowTableNicCap,
+    pub(crate) qos: QosCap,
     pub(crate) device_memory: DeviceMemCap,
 }
 
@@ -37,6 +38,7 @@ impl Capabilities {
             odp: Page { max: profile.odp_max, current: profile.odp_current },
             ethernet: profile.ethernet,
             flow_table: profile.flow_table,
+            qos: profile.qos,
             device_memory: profile.device_memory,
         }
     }
@@ -78,6 +80,11 @@ impl Capabilities {
     /// Flow table capabilities.
     pub fn flow_table(&self) -> &FlowTableNicCap {
         &self.flow_table
+    }
+
+    /// Quality of service capabilities.
+    pub fn qos(&self) -> &QosCap {
+        &self.qos
     }
 
     /// Device memory capabilities, if there is any.

@@ -40,6 +40,8 @@ pub struct Scheduler {
     pub(crate) connections: u32,
     /// Queue pairs that wait for pages.
     pub(crate) page_faults: PageFaults,
+    /// Send queues that their rate limit holds back, and until when.
+    pub(crate) paced: Vec<(Instant, u32)>,
     /// Completion queues whose event is held back by moderation, and until when.
     pub(crate) moderated: Vec<(Instant, u32)>,
 }
@@ -70,6 +72,20 @@ impl Scheduler {
     pub(crate) fn set_sender(&mut self, sq: &mut Sq) {
         if !std::mem::replace(&mut sq.is_listed, true) {
             self.senders.push_back(sq.sqn);
+        }
+    }
+
+    /// The send queue waits for its rate limit until `at`.
+    pub(crate) fn set_paced(&mut self, sq: &mut Sq, at: Instant) {
+        self.unset_paced(sq);
+        sq.pace.until = Some(at);
+        self.paced.push((at, sq.sqn));
+    }
+
+    /// The send queue waits for no rate limit any more.
+    pub(crate) fn unset_paced(&mut self, sq: &mut Sq) {
+        if sq.pace.until.take().is_some() {
+            self.paced.retain(|(_, other)| *other != sq.sqn);
         }
     }
 
@@ -111,6 +127,7 @@ impl Scheduler {
         self.held.forget(qpn);
         self.page_faults.forget(qpn);
         self.senders.retain(is_other);
+        self.paced.retain(|(_, other)| *other != qpn);
     }
 
     pub(crate) fn add_qp(&mut self, uar: u32, qpn: u32) {

@@ -2,7 +2,7 @@
 
 use mlx5_prm::ctx::{QueueState, Rqc, Rqtc, Sqc, Tirc, Tisc};
 
-use super::{Doorbell, Piece, RecvRing, SendRing};
+use super::{Doorbell, Pace, Piece, RecvRing, SendRing};
 use crate::dma::Traffic;
 use crate::steering::hash::Hashing;
 
@@ -84,6 +84,8 @@ pub struct Sq {
     pub posted: u16,
     /// It is in the scheduler's list.
     pub is_listed: bool,
+    /// What its rate limit holds back.
+    pub pace: Pace,
     /// The umem its ring lies in.
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.

@@ -16,6 +16,7 @@ mod on_demand;
 mod port;
 mod qp;
 mod qp_progress;
+mod rate;
 mod srq;
 mod uar;
 mod work;
@@ -45,6 +46,7 @@ pub(crate) use qp_progress::Requester;
 pub(crate) use qp_progress::{
     AtomicResult, Buffer, Connection, Consumed, FaultyMemory, Message, PendingAck, ReceiveFault, Reply, SendFault,
 };
+pub use rate::{Executed, Pace, Rate, Rates};
 pub use srq::{Srq, XrcSrq};
 pub use uar::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL, Uar};
 pub use work::Failure;
@@ -199,6 +201,8 @@ pub struct Objects {
     pub tirs: Table<Tir>,
     /// By `rqtn`.
     pub rqts: Table<Rqt>,
+    /// Rate limits of send queues.
+    pub rates: Rates,
     /// Flow tables and flow counters.
     pub steering: Steering,
     /// Multicast groups.
@@ -243,6 +247,7 @@ impl Objects {
             tiss: Table::new(1, (1 << caps.log_max_tis()) - 1),
             tirs: Table::new(1, (1 << caps.log_max_tir()) - 1),
             rqts: Table::new(1, (1 << caps.log_max_rqt()) - 1),
+            rates: Rates::default(),
             steering: Steering::new(profile),
             groups: Groups::default(),
             device_memory: DeviceMemory::new(memic.memic_bar_start_addr(), memic.memic_bar_size()),
@@ -250,6 +255,16 @@ impl Objects {
             vport: Vport::new(profile.mac(index), profile.guid(index)),
             l2_table: L2Table::of(caps),
         }
+    }
+
+    /// Sets or clears a rate for the user context of the current command. Returns false if it is another's.
+    pub fn set_rate(&mut self, index: u16, rate: Option<Rate>) -> bool {
+        self.rates.set(index, self.acting, rate)
+    }
+
+    /// Whether the user context of the current command may name the rate at `index`.
+    pub fn may_use_rate(&self, index: u16) -> bool {
+        self.rates.may_use(index, self.acting)
     }
 
     /// Number of objects of all kinds.

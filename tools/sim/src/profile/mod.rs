@@ -10,12 +10,14 @@
 mod pages;
 
 use mlx5_prm::caps::{
-    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, OdpCap, PerProtocolNetworkingOffloadCaps, RoceCap,
+    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, OdpCap, PerProtocolNetworkingOffloadCaps, QosCap, RoceCap,
 };
 
 #[cfg(test)]
 pub(crate) use pages::odp_scheme;
-use pages::{LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, odp, odp_after_enable, roce};
+use pages::{
+    LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, odp, odp_after_enable, qos, roce,
+};
 pub(crate) use pages::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD, UCTX_RAW_TX};
 
 /// Profile of a card.
@@ -61,6 +63,8 @@ pub struct Profile {
     pub ethernet: PerProtocolNetworkingOffloadCaps,
     /// Flow table capabilities.
     pub flow_table: FlowTableNicCap,
+    /// Quality of service capabilities: rate limits.
+    pub qos: QosCap,
     /// Device memory. UAR pages end where it begins.
     pub device_memory: DeviceMemCap,
 }
@@ -106,6 +110,7 @@ impl Profile {
             odp_current: OdpCap::ZERO,
             ethernet: ethernet(),
             flow_table: flow_table(),
+            qos: qos(),
             device_memory: device_memory(),
         }
     }

@@ -2,7 +2,7 @@
 
 use mlx5_prm::caps::{
     AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout, OdpCap,
-    OdpPerTransportServiceCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps, RoceCap,
+    OdpPerTransportServiceCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps, QosCap, RoceCap,
 };
 
 /// Bit of `uctx_cap` and `uctx.cap`: raw Ethernet send queues are allowed.
@@ -88,6 +88,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
     caps.w()
         .eth_net_offloads(true)
         .nic_flow_table(true)
+        .qos(true)
         .cq_moderation(true)
         .cq_period_mode_modify(true)
         .cq_period_start_from_cqe(true)
@@ -227,6 +228,20 @@ pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
         .wqe_inline_mode(INLINE_NOT_REQUIRED)
         .rss_ind_tbl_cap(11)
         .cqe_checksum_full(true);
+    caps
+}
+
+/// Rate limits of send queues, in kbit/s, as a ConnectX-5 has them: up to the rate of its port.
+pub(super) fn qos() -> QosCap {
+    let mut caps = QosCap::ZERO;
+    caps.w()
+        .packet_pacing(true)
+        .packet_pacing_burst_bound(true)
+        .packet_pacing_typical_size(true)
+        .packet_pacing_uid(true)
+        .packet_pacing_min_rate(1)
+        .packet_pacing_max_rate(100_000_000)
+        .packet_pacing_rate_table_size(128);
     caps
 }
 

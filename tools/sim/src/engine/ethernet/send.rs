@@ -1,5 +1,7 @@
 //! Send queues: turns WQEs into frames.
 
+use std::collections::VecDeque;
+
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome};
 use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
@@ -11,7 +13,7 @@ use crate::engine::umr;
 use crate::engine::wqe::{self, WqePosition};
 use crate::ethernet::{self, C_VLAN, Headers, S_VLAN, checksum, segment};
 use crate::function::{Function, Nic};
-use crate::objects::{Failure, MkeyRights, Sq};
+use crate::objects::{Executed, Failure, MkeyRights, Pace, Sq};
 use crate::strict::rules;
 
 /// Maximum number of send queues that send in one turn.
@@ -35,7 +37,8 @@ pub(crate) fn send(f: &mut Function) -> bool {
         let Some(sq) = queues.sqs.get_mut(sqn) else { continue };
         sq.is_listed = false;
         charge(sq, nic, transmit);
-        if sq.state == QueueState::Rdy && sq.fetched != sq.posted {
+        let has_work = sq.pace.is_busy() || sq.fetched != sq.posted;
+        if sq.state == QueueState::Rdy && sq.pace.until.is_none() && has_work {
             nic.scheduler.set_sender(sq);
         }
     }
@@ -44,11 +47,61 @@ pub(crate) fn send(f: &mut Function) -> bool {
 
 fn transmit(sq: &mut Sq, nic: &mut Nic) {
     for _ in 0..WQES {
-        if sq.state != QueueState::Rdy || sq.fetched == sq.posted || !nic.port.can_send() {
+        if sq.state != QueueState::Rdy || !nic.port.can_send() || !send_out(sq, nic) || sq.fetched == sq.posted {
             return;
         }
         execute_next(sq, nic);
     }
+    send_out(sq, nic);
+}
+
+/// Sends the frames of the WQE in execution as the rate limit allows, and completes it after the last. Returns false if
+/// some must wait. PRM "Packet Pacing".
+fn send_out(sq: &mut Sq, nic: &mut Nic) -> bool {
+    if sq.pace.until.is_some_and(|until| until > nic.now) {
+        return false;
+    }
+    let rate = nic.objects.rates.get(sq.context.packet_pacing_rate_limit_index());
+    let domain = sq.tis.map_or(0, |tis| tis.domain);
+    while let Some(frame) = sq.pace.frames.pop_front() {
+        let admitted = rate.map_or(Ok(()), |rate| sq.pace.admit(rate, frame.len() as u64, nic.now));
+        if let Err(at) = admitted {
+            sq.pace.frames.push_front(frame);
+            nic.scheduler.set_paced(sq, at);
+            return false;
+        }
+        nic.send_frame(frame, domain);
+    }
+    if let Some(Executed { index, opcode, completes: Some(solicited) }) = sq.pace.executed.take() {
+        let mut cqe = Cqe::ZERO;
+        cqe.w()
+            .srqn(sq.context.user_index())
+            .send_wqe_opcode(opcode)
+            .qpn(sq.sqn)
+            .wqe_counter(index)
+            .opcode(CqeOpcode::Requester);
+        completion::write(nic, sq.sqn, sq.cqn, &cqe, solicited);
+    }
+    true
+}
+
+/// Lists send queues whose rate limit lets them go on.
+pub(crate) fn resume(f: &mut Function) -> bool {
+    let now = f.nic.now;
+    let due: Vec<u32> = f.nic.scheduler.paced.extract_if(.., |(due, _)| *due <= now).map(|(_, sqn)| sqn).collect();
+    for sqn in &due {
+        if let Some(sq) = f.queues.sqs.get_mut(*sqn) {
+            sq.pace.until = None;
+            f.nic.scheduler.set_sender(sq);
+        }
+    }
+    !due.is_empty()
+}
+
+/// The queue was reset: what it had to send is discarded.
+pub(crate) fn reset(sq: &mut Sq, nic: &mut Nic) {
+    nic.scheduler.unset_paced(sq);
+    (sq.fetched, sq.posted, sq.pace) = (0, 0, Pace::default());
 }
 
 /// A doorbell named this queue, or may have been lost.
@@ -105,20 +158,19 @@ fn execute_next(sq: &mut Sq, nic: &mut Nic) {
     let read = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
     sq.fetched = index.wrapping_add(blocks);
     let ctrl = CtrlSeg::read(&bytes).unwrap_or_default();
-    let done = read.and_then(|len| execute(sq, nic, &ctrl, &bytes[..len]));
+    let mut frames = VecDeque::new();
+    let done = read.and_then(|len| execute(sq, nic, &ctrl, &bytes[..len], &mut frames));
     let opcode = ctrl.opcode().number() as u8;
     match done {
-        Ok(()) if matches!(ctrl.ce(), CompletionMode::Always | CompletionMode::AlwaysAndEvent) => {
-            let mut cqe = Cqe::ZERO;
-            cqe.w()
-                .srqn(sq.context.user_index())
-                .send_wqe_opcode(opcode)
-                .qpn(sq.sqn)
-                .wqe_counter(index)
-                .opcode(CqeOpcode::Requester);
-            completion::write(nic, sq.sqn, sq.cqn, &cqe, ctrl.ce() == CompletionMode::AlwaysAndEvent);
+        Ok(()) => {
+            let completes = match ctrl.ce() {
+                CompletionMode::Always => Some(false),
+                CompletionMode::AlwaysAndEvent => Some(true),
+                _ => None,
+            };
+            sq.pace.frames = frames;
+            sq.pace.executed = Some(Executed { index, opcode, completes });
         }
-        Ok(()) => {}
         Err(failure) => {
             super::send_failed(nic, sq, index, opcode, failure);
             to_error(sq, nic);
@@ -134,10 +186,15 @@ pub(crate) fn to_error(sq: &mut Sq, nic: &mut Nic) {
 
 /// Flushes posted WQEs, if the queue was created so.
 pub(crate) fn flush(sq: &mut Sq, nic: &mut Nic) {
+    nic.scheduler.unset_paced(sq);
+    let cut = std::mem::take(&mut sq.pace).executed;
     if !sq.context.flush_in_error_en() {
         return;
     }
     refresh(sq, nic);
+    if let Some(Executed { index, opcode, .. }) = cut {
+        super::send_failed(nic, sq, index, opcode, completion::flushed());
+    }
     while sq.fetched != sq.posted {
         let index = sq.fetched;
         let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
@@ -154,17 +211,18 @@ const fn bad_operation() -> Failure {
     Failure::new(CqeSyndrome::LocalQpOperation)
 }
 
-fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), Failure> {
+/// Executes a WQE; its frames are added to `frames`.
+fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
     match ctrl.opcode() {
         WqeOpcode::Nop => Ok(()),
         WqeOpcode::Umr if sq.context.reg_umr() => {
             umr::apply(sq.user(), nic, &umr::parse(ctrl, wqe).ok_or(bad_operation())?)
         }
-        WqeOpcode::Send => send_one(sq, nic, wqe, false),
-        WqeOpcode::Lso => send_one(sq, nic, wqe, true),
+        WqeOpcode::Send => make_one(sq, nic, wqe, false, frames),
+        WqeOpcode::Lso => make_one(sq, nic, wqe, true, frames),
         // `allow_multi_pkt_send_wqe` is of the older multi-packet WQEs: Linux leaves it clear for these.
         WqeOpcode::EnhancedMpsw if nic.firmware.capabilities().ethernet().enhanced_multi_pkt_send_wqe() => {
-            send_several(sq, nic, wqe)
+            make_several(sq, nic, wqe, frames)
         }
         opcode => {
             nic.strict.report(rules::WQE_OPCODE, || format!("SQ {:#x}, WQE {:#x}: {opcode}", sq.sqn, sq.fetched));
@@ -173,26 +231,26 @@ fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), Fai
     }
 }
 
-/// Sends the packet of a WQE; if `is_large`, divided by segmentation.
-fn send_one(sq: &Sq, nic: &mut Nic, wqe: &[u8], is_large: bool) -> Result<(), Failure> {
-    let tis = sq.tis.ok_or(bad_operation())?;
+/// The packet of a WQE; if `is_large`, divided by segmentation.
+fn make_one(sq: &Sq, nic: &Nic, wqe: &[u8], is_large: bool, frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
+    sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
     let (header, segments) = inline_header(&eth, request)?;
     let mut frame = header.to_vec();
     gather(sq, nic, segments, &mut frame)?;
     if is_large {
-        return send_large(nic, &eth, frame, header.len(), tis.domain);
+        return divide(&eth, frame, header.len(), frames);
     }
     let may_tag = header.is_empty();
-    send_frame(nic, frame, &eth, may_tag, tis.domain);
+    frames.push_back(finished(frame, &eth, may_tag));
     Ok(())
 }
 
 /// Enhanced multi-packet send: each data segment, by pointer or inline, is a packet of its own; the Ethernet segment is
 /// that of all. PRM "Enhanced Multi-Packet Send WQE".
-fn send_several(sq: &Sq, nic: &mut Nic, wqe: &[u8]) -> Result<(), Failure> {
-    let tis = sq.tis.ok_or(bad_operation())?;
+fn make_several(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
+    sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
     if eth.inline_hdr_sz() != 0 && !eth.insert_vlan() {
@@ -205,19 +263,20 @@ fn send_several(sq: &Sq, nic: &mut Nic, wqe: &[u8]) -> Result<(), Failure> {
     while !segments.is_empty() {
         let mut frame = Vec::new();
         segments = gather_next(sq, nic, segments, &mut frame)?;
-        send_frame(nic, frame, &eth, true, tis.domain);
+        frames.push_back(finished(frame, &eth, true));
     }
     Ok(())
 }
 
-fn send_frame(nic: &mut Nic, mut frame: Vec<u8>, eth: &EthSeg, may_tag: bool, domain: u32) {
+/// The frame with its checksums and its VLAN tag.
+fn finished(mut frame: Vec<u8>, eth: &EthSeg, may_tag: bool) -> Vec<u8> {
     if eth.l3_csum() || eth.l4_csum() {
         insert_checksums(&mut frame, eth);
     }
     if may_tag && eth.insert_vlan() {
         insert_tag(&mut frame, eth);
     }
-    nic.send_frame(frame, domain);
+    frame
 }
 
 /// The inline header, and the segments after it.
@@ -286,8 +345,8 @@ fn insert_tag(frame: &mut Vec<u8>, eth: &EthSeg) {
 }
 
 /// Large send offload: divides a packet into frames after its header.
-fn send_large(nic: &mut Nic, eth: &EthSeg, packet: Vec<u8>, header_len: usize, domain: u32) -> Result<(), Failure> {
+fn divide(eth: &EthSeg, packet: Vec<u8>, header_len: usize, frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
     let (header, payload) = packet.split_at(header_len);
-    segment::divide(header, payload, usize::from(eth.mss()), |frame| nic.send_frame(frame, domain))
+    segment::divide(header, payload, usize::from(eth.mss()), |frame| frames.push_back(frame))
         .map_err(|_| bad_operation())
 }

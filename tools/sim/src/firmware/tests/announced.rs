@@ -91,6 +91,7 @@ const GENERAL: &[Honoured] = &[
     ("device_frequency_khz", "function/firmware.rs", "profile.frequency_khz()"),
     ("eth_net_offloads", "firmware/caps.rs", "eth_net_offloads()"),
     ("nic_flow_table", "firmware/caps.rs", "nic_flow_table()"),
+    ("qos", "firmware/caps.rs", "general.max.qos()"),
     ("cq_moderation", "engine/cq_ring.rs", "fn moderate("),
     ("cq_period_mode_modify", "firmware/cq.rs", "caps.cq_period_mode_modify()"),
     ("cq_period_start_from_cqe", "engine/cq_ring.rs", "CqPeriodMode::StartFromCqe =>"),
@@ -128,7 +129,7 @@ const ETHERNET: &[Honoured] = &[
     ("self_lb_en_modifiable", "firmware/tir.rs", "select.self_lb_en()"),
     ("max_lso_cap", "engine/ethernet/send.rs", ".max_lso_cap()"),
     ("reg_umr_sq", "engine/ethernet/send.rs", "sq.context.reg_umr()"),
-    ("enhanced_multi_pkt_send_wqe", "engine/ethernet/send.rs", "fn send_several("),
+    ("enhanced_multi_pkt_send_wqe", "engine/ethernet/send.rs", "fn make_several("),
     // Not required: WQEs without inline header are accepted.
     ("wqe_inline_mode", "engine/ethernet/send.rs", "fn inline_header<"),
     // As large as an RQT.
@@ -172,6 +173,17 @@ const FLOW_TABLE: &[Honoured] = &[
     ("reformat_and_modify_action", "steering/mod.rs", "modify.apply("),
     ("reformat_and_vlan_action", "steering/mod.rs", "ethernet::insert_tag("),
     ("reformat_and_fwd_to_table", "steering/mod.rs", "Destination::Table(next) =>"),
+];
+
+const QOS: &[Honoured] = &[
+    ("packet_pacing", "firmware/rate.rs", "caps.packet_pacing()"),
+    ("packet_pacing_burst_bound", "objects/rate.rs", "rate.burst"),
+    // A hint for cards that reckon in packets; the model knows each frame's size.
+    ("packet_pacing_typical_size", "objects/rate.rs", "typical_packet_size"),
+    ("packet_pacing_uid", "objects/rate.rs", "fn may_use("),
+    ("packet_pacing_min_rate", "firmware/rate.rs", "caps.packet_pacing_min_rate()"),
+    ("packet_pacing_max_rate", "firmware/rate.rs", "caps.packet_pacing_max_rate()"),
+    ("packet_pacing_rate_table_size", "firmware/rate.rs", "caps.packet_pacing_rate_table_size()"),
 ];
 
 const ROCE: &[Honoured] = &[
@@ -285,6 +297,8 @@ fn every_capability_is_honoured_somewhere() {
     check(&ethernet, ETHERNET);
     let memory: Vec<_> = profiles.iter().map(|profile| set_in(&profile.device_memory)).collect();
     check(&memory, DEVICE_MEMORY);
+    let qos: Vec<_> = profiles.iter().map(|profile| set_in(&profile.qos)).collect();
+    check(&qos, QOS);
     let tables: Vec<_> = profiles
         .iter()
         .flat_map(|profile| {

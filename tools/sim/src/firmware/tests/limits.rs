@@ -47,6 +47,8 @@ const LIMITS: &[Syndrome] = &[
     Syndrome::FlowTableSize,
     Syndrome::RoceIndex,
     Syndrome::RoceVersion,
+    Syndrome::RateIndex,
+    Syndrome::RateRange,
 ];
 
 /// Checks each answered command.

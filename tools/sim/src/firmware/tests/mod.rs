@@ -13,6 +13,7 @@ mod on_demand;
 mod pages;
 mod queue_pairs;
 mod queues;
+mod rate;
 mod services;
 mod users;
 mod vport;
