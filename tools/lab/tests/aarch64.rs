@@ -71,7 +71,7 @@ fn blue_flame_stores_a_block_whole() -> TestResult {
 fn a_run_in_virtual_time_is_the_same_there() -> TestResult {
     for (seed, messages) in [("1", "500"), ("2", "500")] {
         let run = ["--seed", seed, "--messages", messages, "--runs", "2"];
-        let build = Build::release(&[], &["virtual_time"])?;
+        let build = Build::dev(&[], &["virtual_time"])?;
         let here = printed(Command::new(build.program("virtual_time")?).args(run))?;
         let example = ["--quiet", "--release", "--package", "mlx5-examples", "--example", "virtual_time", "--"];
         let there = printed(Aarch64::ready()?.cargo("run").args(example).args(run))?;

@@ -17,6 +17,8 @@ use super::common::{CONTENTS, Failure, Idle, content};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
+// The command has the name already.
+#[group(skip)]
 pub(super) struct Client {
     /// Number of sessions.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]

@@ -116,3 +116,15 @@ fn both() -> Result<(), Failure> {
         result.and(served)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Arguments;
+
+    #[test]
+    fn each_command_is_sound() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -12,6 +12,8 @@ use mlx5_dv::Device;
 use super::common::{Failure, Idle, content};
 
 #[derive(Debug, Default, Args)]
+// The command has the name already.
+#[group(skip)]
 pub(super) struct Server {
     /// Break the connection of a client after every this many operations: it comes back.
     #[arg(long, default_value_t = 0)]

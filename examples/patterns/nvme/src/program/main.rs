@@ -87,6 +87,8 @@ impl DeviceArguments {
 }
 
 #[derive(Debug, Args)]
+// The command has the name already.
+#[group(skip)]
 struct Serve {
     /// Name of the subsystem.
     #[arg(long, default_value = NQN)]
@@ -212,4 +214,16 @@ fn both_ends() -> Result<(), Failure> {
         served.join().map_err(|_| "the target's thread panicked")??;
         verified
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Arguments;
+
+    #[test]
+    fn each_command_is_sound() {
+        Arguments::command().debug_assert();
+    }
 }

@@ -23,6 +23,8 @@ const MOST_BLOCKS: u64 = 1 << 16;
 
 /// What to verify, and how.
 #[derive(Debug, Clone, Parser)]
+// The command has the name already.
+#[group(skip)]
 pub struct Verify {
     /// Name of the subsystem. Default: the only one that discovery finds.
     #[arg(long)]
