@@ -167,8 +167,9 @@ fn receive(mut queue: EthernetQueue, flows: &Flows, stop: &AtomicBool) -> Result
             buffer.read(SOURCE_PORT, &mut port);
         }
         let count = flows.0.get(usize::from(u16::from_be_bytes(port)).wrapping_sub(1));
-        count.into_iter().for_each(|count| _ = count.fetch_add(1, Ordering::Relaxed));
+        // Posted before it is counted: the sender relies on it.
         queue.receive(buffer)?;
+        count.into_iter().for_each(|count| _ = count.fetch_add(1, Ordering::Relaxed));
     }
     Ok(())
 }

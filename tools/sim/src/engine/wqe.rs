@@ -30,7 +30,8 @@ pub(crate) fn fetch_send(qp: &mut Qp, nic: &mut Nic) -> Option<SendWork> {
     let mut wqe = [0; 64 * SEGMENT];
     let mut blocks = 1;
     let posted = qp.rc.send.posted.wrapping_sub(work.index);
-    let place = WqePosition { number: qp.qpn, index: work.index, posted };
+    let names_stream = qp.service == ServiceType::Dci;
+    let place = WqePosition { number: qp.qpn, index: work.index, posted, names_stream };
     let parsed = read_wqe(place, ring, nic, &mut wqe, &mut blocks).and_then(|len| {
         let ctrl = CtrlSeg::read(&wqe).ok_or(bad_operation())?;
         parse(qp, nic, &ctrl, &wqe[..len], &mut work)
@@ -61,6 +62,8 @@ pub(super) struct WqePosition {
     pub index: u16,
     /// WQEBBs posted from this index on.
     pub posted: u16,
+    /// Whether its WQEs may name a stream: those of a DCI. One without streams ignores it; perftest names one always.
+    pub names_stream: bool,
 }
 
 /// Reads a whole WQE, which may wrap around the ring's end. `blocks` is set to its WQEBBs.
@@ -96,7 +99,7 @@ pub(crate) fn blocks_of(ctrl: &CtrlSeg) -> u16 {
 
 /// Checks the control segment. PRM "Control Segment".
 fn check_control(at: WqePosition, nic: &Nic, ctrl: &CtrlSeg) -> Result<(), Failure> {
-    let WqePosition { number: qpn, index: place, posted } = at;
+    let WqePosition { number: qpn, index: place, posted, names_stream } = at;
     let refuse = |rule, detail: String| {
         nic.strict.report(rule, || format!("QP {qpn:#x}, WQE {place:#x}: {detail}"));
         Err(bad_operation())
@@ -111,7 +114,8 @@ fn check_control(at: WqePosition, nic: &Nic, ctrl: &CtrlSeg) -> Result<(), Failu
         return refuse(rules::WQE_SIZE, format!("ds {}, WQEBBs posted {posted}", ctrl.ds()));
     }
     let Some(dwords) = ctrl.as_bytes().first_chunk::<12>() else { return Ok(()) };
-    if dwords[7] & 0xc0 != 0 || dwords[9] != 0 || dwords[10] != 0 || dwords[11] & 0x11 != 0 {
+    let stream = !names_stream && ctrl.dci_stream_channel_id() != 0;
+    if dwords[7] & 0xc0 != 0 || stream || dwords[11] & 0x11 != 0 {
         nic.strict.report(rules::WQE_RESERVED, || {
             format!("QP {qpn:#x}, WQE {place:#x}: control segment {:02x?}", ctrl.as_bytes())
         });

@@ -153,7 +153,7 @@ pub(crate) fn check_record(sq: &Sq, nic: &Nic, named: u16) {
 /// Executes the next WQE.
 fn execute_next(sq: &mut Sq, nic: &mut Nic) {
     let index = sq.fetched;
-    let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
+    let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index), names_stream: false };
     let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
     let read = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
     sq.fetched = index.wrapping_add(blocks);
@@ -197,7 +197,7 @@ pub(crate) fn flush(sq: &mut Sq, nic: &mut Nic) {
     }
     while sq.fetched != sq.posted {
         let index = sq.fetched;
-        let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
+        let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index), names_stream: false };
         let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
         // Only the length of an invalid WQE matters here.
         let _ = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
