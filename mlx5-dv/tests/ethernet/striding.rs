@@ -1,6 +1,7 @@
 //! Striding receive queues: packets packed into large buffers, which come back when their packets are dropped.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use mlx5_dv::objects::{AccessFlags, Cq, MemoryRegion, Pd, Rq, RqOptions, Strides};
 use mlx5_dv::queue::ethernet::{EthernetOptions, Packet, StridingOptions, StridingQueue};
@@ -85,6 +86,12 @@ fn while_packets_hold_all_buffers_frames_are_lost_and_come_again_once_one_is_bac
     let first = send(&there, 1);
     let kept = there.wait(SOON).unwrap();
     send(&there, 2);
+    // A send completes before its frame arrives.
+    let arrived = || sim.handle(1).with(|f| f.nic.port.counters.received).unwrap();
+    let late = Instant::now() + SOON;
+    while arrived() < 2 {
+        assert!(Instant::now() < late, "the second frame never arrived");
+    }
     assert!(there.poll().unwrap().is_none() && there.posted() == 0);
     assert_eq!(kept[..], first[..]);
     drop(kept);
