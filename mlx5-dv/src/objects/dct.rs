@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_prm::caps::AtomicCaps;
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap};
 use mlx5_prm::cmd::{ArmDctIn, CreateDctIn, DestroyDctIn, DrainDctIn, QueryDctIn};
 use mlx5_prm::ctx::{AtomicMode, DctState, Dctc};
 use mlx5_prm::values::PathMtu;
@@ -280,6 +280,19 @@ impl Dct {
             key_violations: context.dc_access_key_violation_count(),
             path_mtu: context.mtu(),
         })
+    }
+
+    /// Whether the bytes of each message that it receives reach memory in order, as
+    /// [`QueuePair::card_data_in_order`](super::QueuePair::card_data_in_order). False on a card that does not tell
+    /// (`qp_data_in_order`). Errors: [`Error::Command`].
+    pub fn card_data_in_order(&self) -> Result<bool, Error> {
+        let general: Option<CmdHcaCap> = self.device().caps().current(CapPage::General);
+        if !general.is_some_and(|general| general.qp_data_in_order()) {
+            return Ok(false);
+        }
+        let mut query = QueryDctIn::default();
+        query.w().dctn(self.dctn);
+        Ok(self.object.query(&query)?.dct_context_entry().data_in_order())
     }
 
     /// Requests one event DCT_KEY_VIOLATION ([`Device::async_events`]) for the next message with a wrong access key.

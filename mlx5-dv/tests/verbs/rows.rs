@@ -299,11 +299,11 @@ const QUEUE_PAIRS: &[Row] = &[
     ),
     row!(
         ["modify_qp_rate_limit"],
-        Part("no rate of ours has been seen on devx yet, where the kernel sets it"),
+        Whole,
         [RateLimit::create, Sq::set_rate_limit, Sq::rate_limit],
         EVERY,
         "raw packets",
-        ["mlx5_ib::rates_are_kept"],
+        ["mlx5_ib::rates_are_kept", "devx::frames_go_out_at_their_rate"],
         "`RateLimitOptions`: rate, bound of bursts, typical packet. Linux holds queue pairs for raw packets to a rate, and of others \
          only those of UD and UC, if the card says that it can (`packet_pacing_req_ud`)"
     ),
@@ -373,9 +373,12 @@ const QUEUE_PAIRS: &[Row] = &[
     row!(["open_qp"], No("no queue pair of another process's is opened")),
     row!(
         ["query_qp_data_in_order"],
-        No(
-            "firmware is not asked whether it keeps the order of bytes in a message (`qp_data_in_order`): poll for completions"
-        )
+        Whole,
+        [QueuePair::data_in_order, QueuePair::card_data_in_order, Dct::card_data_in_order],
+        EVERY,
+        "RC, UC, XRC, DC, UD",
+        ["devx::bytes_come_in_the_order_that_libmlx5_tells"],
+        "For processors and the card together, or for the card alone. Beside memory with relaxed ordering"
     ),
 ];
 

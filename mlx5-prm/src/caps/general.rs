@@ -16,6 +16,8 @@ layout! {
         0x04 [25] event_on_vhca_state_allocated: bool,
         0x04 [24] event_on_vhca_state_invalid: bool,
         0x04 [15:0] vhca_id: u16,
+        /// Whether queue pairs tell if they keep the order of bytes. In libmlx5's header, not in the kernel's.
+        0x0c [29] qp_data_in_order: bool,
         0x10 [31:24] log_max_srq_sz: u8,
         0x10 [23:16] log_max_qp_sz: u8,
         0x10 [15] event_cap: bool,

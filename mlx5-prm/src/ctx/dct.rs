@@ -7,6 +7,8 @@ layout! {
     /// Dynamically connected target context. PRM `dctc`.
     pub struct Dctc: 0x40, "mlx5_ifc_dctc_bits" {
         0x00 [27:24] state: DctState,
+        /// As [`Qpc::data_in_order`](super::Qpc::data_in_order).
+        0x00 [2] data_in_order: bool,
         0x04 [24] dp_ordering_force: bool,
         0x04 [23:0] user_index: u32,
         0x08 [23:0] cqn: u32,

@@ -30,6 +30,8 @@ layout! {
         0x08 [14:11] log_sq_size: u8,
         0x08 [9:8] retry_mode: u8,
         0x08 [7:6] ts_format: u8 as TimestampFormat,
+        /// Whether the bytes of each message are written in order. In libmlx5's header, not in the kernel's.
+        0x08 [5] data_in_order: bool,
         0x08 [4] rlky: bool,
         0x08 [3:0] ulp_stateless_offload_mode: u8,
         0x0c [31:24] counter_set_id: u8,

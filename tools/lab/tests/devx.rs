@@ -61,7 +61,7 @@ fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     let programs = tempfile::tempdir()?;
-    for name in ["atomics", "fast_keys", "now", "shared"] {
+    for name in ["atomics", "data_in_order", "fast_keys", "now", "shared"] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs").join(name).with_extension("c");
         verbs_program(&source, &programs.path().join(name))?;
     }
@@ -77,8 +77,10 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     keys_open_and_close_for_libmlx5(&lab)?;
     groups_are_those_of_librdmacm(&lab)?;
     our_clock_is_that_of_libmlx5(&lab)?;
+    bytes_come_in_the_order_that_libmlx5_tells(&lab)?;
     processes_share_what_they_export(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
+    frames_go_out_at_their_rate(&lab)?;
     rules_count_and_drop_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     events_come(&lab)?;
@@ -418,6 +420,17 @@ fn our_clock_is_that_of_libmlx5(lab: &Lab) -> TestResult {
     Ok(())
 }
 
+/// libmlx5 and we are told the same of the order of bytes, before RTS and in it; and it is true: of each message, who
+/// sees the last byte has all of it.
+fn bytes_come_in_the_order_that_libmlx5_tells(lab: &Lab) -> TestResult {
+    let said = lab.check(&format!("{C_PROGRAMS}/data_in_order mlx5_0 0 2>&1"), TRAFFIC)?;
+    assert!(said.contains("libmlx5 polled 100 messages in order"), "{said}");
+    let said = lab.check("poll_data -d devx:mlx5_0 -i 100 2>&1", TRAFFIC)?;
+    assert!(said.contains("data in order: before RTS false, card true, card and processors true"), "{said}");
+    assert!(said.contains("polled: 100 messages of 8192 bytes"), "{said}");
+    Ok(())
+}
+
 /// A process exports its context, a protection domain, a memory region and memory on the card to another one, which
 /// does RC traffic with them: ours to one in C on libibverbs, that one to ours, ours to ours.
 fn processes_share_what_they_export(lab: &Lab) -> TestResult {
@@ -462,6 +475,19 @@ fn frames_pass_beside_the_kernels_own(lab: &Lab) -> TestResult {
          wait $! || {{ cat /tmp/frames; exit 1; }}"
     );
     lab.check(&both, TRAFFIC)?;
+    Ok(())
+}
+
+/// A send queue of ours that is held to a rate of the kernel's: no frame is early, and without it all are faster.
+fn frames_go_out_at_their_rate(lab: &Lab) -> TestResult {
+    let time = |rate: &str| -> Result<u64, Report> {
+        let said = lab.check(&format!("frames -d devx:mlx5_0 --peer devx:mlx5_1 -i 30 {rate} 2>&1"), TRAFFIC)?;
+        let time = said.trim_end().rsplit_once(", in ").and_then(|(_, time)| time.strip_suffix(" ms"));
+        Ok(time.ok_or_else(|| said.clone())?.parse()?)
+    };
+    // At 5 kbit/s, 60 bytes take 96 ms. The first goes at once.
+    let (free, held) = (time("")?, time("--rate 5")?);
+    assert!(held >= 29 * 96 && free < held / 2, "{free} ms free, {held} ms held");
     Ok(())
 }
 

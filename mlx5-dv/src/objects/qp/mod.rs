@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::QueryQpIn;
 use mlx5_prm::ctx::Qpc;
 use mlx5_prm::values::{PathMtu, QpState, ServiceType};
@@ -17,6 +18,7 @@ use super::ring_lease::{
     ReceivePermit, ReceiveRingOwner, ReceiveRingParts, RingLease, SendLimits, SendPermit, SendRingOwner, SendRingParts,
 };
 use super::uar::Uar;
+use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid, StateError};
 use crate::lock::lock;
@@ -35,6 +37,9 @@ use ece::{Ece, EceOptions};
 use options::{Layout, QpOptions};
 use path::AddressPath;
 use state::{datagram_way, initiator_way, way};
+
+/// Whether processors of this host see memory in the order in which the card writes it: libibverbs knows it of x86's.
+const LOADS_IN_ORDER: bool = cfg!(any(target_arch = "x86", target_arch = "x86_64"));
 
 /// A queue pair's status, as the card reports it. PRM "QUERY_QP".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,12 +219,15 @@ impl QueuePair {
         }
     }
 
-    /// Queries the status. Errors: [`Error::Command`].
-    pub fn query(&self) -> Result<QpStatus, Error> {
+    fn context(&self) -> Result<Qpc, CommandError> {
         let mut query = QueryQpIn::default();
         query.w().qpn(self.qpn);
-        let reply = self.object.query(&query)?;
-        let context = reply.qpc();
+        Ok(*self.object.query(&query)?.qpc())
+    }
+
+    /// Queries the status. Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<QpStatus, Error> {
+        let context = &self.context()?;
         Ok(QpStatus {
             state: context.state(),
             remote_qpn: context.remote_qpn(),
@@ -241,6 +249,31 @@ impl QueuePair {
             max_rd_atomic: 1 << context.log_sra_max(),
             max_dest_rd_atomic: 1 << context.log_rra_max(),
         })
+    }
+
+    /// Whether the bytes of each message reach memory in order, those of sends and RDMA writes that it receives, and of
+    /// its own RDMA reads: a program that sees the last byte of a message, by a load with acquire ordering, sees all of
+    /// it, and need not wait for a completion. This says nothing of several messages, nor of memory with relaxed
+    /// ordering.
+    ///
+    /// False before RTS, on a card that does not tell (`qp_data_in_order`), and where this host's processors, unlike
+    /// x86's, reorder what they load. As libibverbs' `ibv_query_qp_data_in_order`.
+    ///
+    /// # Errors
+    /// [`Error::Command`].
+    pub fn data_in_order(&self) -> Result<bool, Error> {
+        Ok(LOADS_IN_ORDER && self.card_data_in_order()?)
+    }
+
+    /// As [`data_in_order`](Self::data_in_order), for the card alone: for memory that another device reads, or after a
+    /// study of the host's processors.
+    ///
+    /// # Errors
+    /// [`Error::Command`].
+    pub fn card_data_in_order(&self) -> Result<bool, Error> {
+        let general: Option<CmdHcaCap> = self.device().caps().current(CapPage::General);
+        let tells = general.is_some_and(|general| general.qp_data_in_order());
+        Ok(tells && self.state() == QpState::Rts && self.context()?.data_in_order())
     }
 
     /// The error that `call` needs the option `requires`.

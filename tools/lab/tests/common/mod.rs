@@ -49,6 +49,7 @@ pub fn build() -> Result<Build, Report> {
         "xsrq_pingpong",
         "multicast",
         "timestamps",
+        "poll_data",
         "frames",
         "spread",
         "rules",

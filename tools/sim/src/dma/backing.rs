@@ -18,10 +18,8 @@ pub(super) enum Backing {
     Unreachable,
 }
 
-/// Up to this length, copies are done quadword by quadword; of longer copies, the tail.
+/// Up to this length, memory is read quadword by quadword.
 const SHORT: usize = 256;
-/// Bytes of a long copy that are written at once: a common size of a PCIe write request.
-const BLOCK: usize = 256;
 
 impl Backing {
     /// The same memory, `by` bytes further.
@@ -124,6 +122,8 @@ fn read_slice(memory: &VolatileSlice<'_>, bytes: &mut [u8]) -> Option<()> {
     Some(())
 }
 
+/// Quadword by quadword, each after those before it: who polls any byte of it finds all before that. A function that
+/// announces `qp_data_in_order` promises as much, which no `memcpy` does.
 fn write_slice(memory: &VolatileSlice<'_>, bytes: &[u8]) -> Option<()> {
     let first = head(memory, bytes.len());
     let (lead, rest) = bytes.split_at(first);
@@ -131,13 +131,6 @@ fn write_slice(memory: &VolatileSlice<'_>, bytes: &[u8]) -> Option<()> {
         memory.copy_from(lead);
     }
     let mut at = first;
-    // A long copy is written in blocks: fast, and still lower addresses first.
-    let (blocks, rest) = rest.split_at(if rest.len() > SHORT { (rest.len() - 8) / BLOCK * BLOCK } else { 0 });
-    for block in blocks.chunks_exact(BLOCK) {
-        memory.subslice(at, BLOCK).ok()?.copy_from(block);
-        fence(Ordering::Release);
-        at += BLOCK;
-    }
     let mut quadwords = rest.chunks_exact(8);
     for quadword in &mut quadwords {
         let value = u64::from_ne_bytes(quadword.try_into().ok()?);

@@ -129,7 +129,7 @@ where
     C::Out: Layout,
 {
     let command = request.fixed::<C>()?;
-    let (output, list) = run(f, &command, request.tail::<C>(), request.room - C::Out::SIZE)?;
+    let (output, list) = run(f, &command, request.tail::<C>(), request.room.saturating_sub(C::Out::SIZE))?;
     let mut bytes = output.as_bytes().to_vec();
     bytes.extend_from_slice(&list);
     Ok(bytes)

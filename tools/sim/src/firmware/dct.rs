@@ -94,7 +94,8 @@ fn use_parents(f: &mut Function, context: &Dctc, more: bool) {
 pub(super) fn query(f: &mut Function, command: &QueryDctIn) -> Answer<QueryDctOut> {
     let dct = f.queues.dcts.get(command.dctn()).ok_or(Syndrome::NoSuchDct)?;
     let mut context = dct.context;
-    context.w().state(dct.state).dc_access_key_violation_count(dct.violations);
+    let in_order = f.nic.firmware.caps.general().qp_data_in_order();
+    context.w().data_in_order(in_order).state(dct.state).dc_access_key_violation_count(dct.violations);
     let mut output = QueryDctOut::ZERO;
     output.w().dct_context_entry(&context);
     Ok(output)

@@ -276,6 +276,7 @@ pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize
     }
     let qp = f.queues.qps.get(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
     let mut context = qp.context;
+    context.w().data_in_order(f.nic.firmware.caps.general().qp_data_in_order());
     engine::describe_qp(qp, &mut context);
     let memory = qp.recv.as_ref().map(|ring| &ring.memory).or(qp.send.as_ref().map(|ring| &ring.memory));
     let pages = memory.map_or(&[][..], |memory| &memory.pages);

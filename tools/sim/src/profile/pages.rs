@@ -33,6 +33,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .uctx_cap(UCTX_RAW_TX)
         .max_qp_cnt(255)
         .log_max_msg(30)
+        .qp_data_in_order(true)
         .log_max_ra_req_qp(4)
         .log_max_ra_res_qp(4)
         .log_max_ra_req_dc(4)

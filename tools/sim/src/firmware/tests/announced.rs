@@ -43,6 +43,8 @@ const GENERAL: &[Honoured] = &[
     ("rc", "firmware/qp.rs", "caps.rc()"),
     ("uc", "firmware/qp.rs", "caps.uc()"),
     ("ece_support", "firmware/ece.rs", "caps.general().ece_support()"),
+    // Responder and requester take packets in the order of their PSNs, and `dma` writes lower addresses first.
+    ("qp_data_in_order", "firmware/qp.rs", ".qp_data_in_order()"),
     ("ud", "firmware/qp.rs", "caps.ud()"),
     ("xrc", "firmware/xrcd.rs", "caps.xrc()"),
     ("dct", "firmware/dct.rs", "caps.dct()"),

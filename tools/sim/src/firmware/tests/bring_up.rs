@@ -261,6 +261,21 @@ fn a_command_that_is_too_short_for_what_it_says_is_doubted() {
 }
 
 #[test]
+fn an_output_of_an_older_edition_ends_before_the_pages_of_queue_pairs() {
+    let mut client = Client::up();
+    let mut query = QueryQpIn::default();
+    query.w().qpn(77);
+    let status = |outcome: Result<Vec<u8>, Failure>| match outcome {
+        Err(Failure::Refused(status, _)) => status,
+        other => panic!("{other:?}"),
+    };
+    // There is no such queue pair: the output's length was accepted.
+    assert_eq!(status(client.exec_bytes(query.as_bytes(), 0x110)), CmdStatus::BadResource);
+    assert_eq!(status(client.exec_bytes(query.as_bytes(), 0x108)), CmdStatus::BadOutputLength);
+    assert!(client.violations().is_empty());
+}
+
+#[test]
 fn lengths_reserved_bits_op_mods_and_opcodes() {
     let mut client = Client::up();
     let status = |outcome: Result<_, Failure>| match outcome.map(|_: Vec<u8>| ()) {
