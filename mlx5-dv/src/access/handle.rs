@@ -23,13 +23,18 @@ pub struct ObjectHandle(pub u32);
 pub struct UmemHandle {
     umem_id: u32,
     handle: ObjectHandle,
-    /// `None` after `into_memory` or `leak`.
+    /// `None` after `into_memory` or `leak`, and of a dma-buf.
     memory: Option<Arc<DmaBuffer>>,
 }
 
 impl UmemHandle {
     pub(crate) fn new(umem_id: u32, handle: ObjectHandle, memory: Arc<DmaBuffer>) -> Self {
         UmemHandle { umem_id, handle, memory: Some(memory) }
+    }
+
+    /// A umem of a dma-buf, whose memory is its exporter's.
+    pub(crate) fn of_dma_buf(umem_id: u32, handle: ObjectHandle) -> Self {
+        UmemHandle { umem_id, handle, memory: None }
     }
 
     /// `umem_id` for contexts.

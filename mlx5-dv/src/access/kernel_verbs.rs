@@ -1,10 +1,11 @@
 //! The interface to objects that the kernel makes and that processes share.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::device_memory::MemicHandle;
-use super::handle::ObjectHandle;
+use super::handle::{ObjectHandle, UmemHandle};
 use crate::error::{CommandError, Error};
 use crate::memory::HostMemory;
 
@@ -83,6 +84,8 @@ pub trait KernelVerbs {
     /// Sets a rate limit, `set_pp_rate_limit_context`: its handle, and the index that send queues name. Queues of
     /// others may name it, too, if the rate is the same.
     fn set_rate_limit(&self, context: &[u8]) -> Result<(ObjectHandle, u16), Error>;
+    /// Registers whole pages of a dma-buf as a umem, and pins them.
+    fn register_dma_buf(&self, file: BorrowedFd<'_>, pages: Range<u64>, writable: bool) -> Result<UmemHandle, Error>;
     /// Destroys an object. On a dead card it is gone, which is a success.
     fn destroy(&self, kind: KernelObjectKind, object: ObjectHandle) -> Result<(), CommandError>;
 }

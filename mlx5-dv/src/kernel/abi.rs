@@ -267,6 +267,8 @@ numbers! {
     MLX5_IB_METHOD_DEVX_UMEM_DEREG: u16 = DRIVER + 1,
     /// Its handle.
     MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE: u16 = DRIVER,
+    /// The dma-buf that it is to be of.
+    MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD: u16 = DRIVER + 6,
     /// Write access for the card.
     IB_UVERBS_ACCESS_LOCAL_WRITE: u32 = 1,
     /// Write access for the remote.

@@ -1,8 +1,10 @@
 //! Memory in work requests: address and key.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
+use crate::error::{Error, Invalid};
 use crate::net::AddressError;
 
 /// A scatter/gather element: registered local memory.
@@ -14,6 +16,25 @@ pub struct DataSegment {
     pub len: u32,
     /// The region's local key.
     pub lkey: u32,
+}
+
+impl DataSegment {
+    /// The bytes `range` of `of`, which has `len` bytes at `addr`.
+    ///
+    /// # Errors
+    /// [`Invalid::OutOfBounds`] if they are outside; [`Invalid::OutOfRange`] for 2 GiB and more.
+    pub(crate) fn within(addr: u64, len: u64, lkey: u32, range: Range<u64>, of: &'static str) -> Result<Self, Error> {
+        let Some(bytes) = range.end.checked_sub(range.start).filter(|_| range.end <= len) else {
+            return Err(Invalid::OutOfBounds { what: "bytes", given: range, of, len }.into());
+        };
+        match u32::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_ELEMENT) {
+            Some(bytes) => Ok(DataSegment { addr: addr + range.start, len: bytes, lkey }),
+            None => {
+                let limit = 0..=MAX_ELEMENT.into();
+                Err(Invalid::out_of_range("the length of an element", bytes, limit, "a work request").into())
+            }
+        }
+    }
 }
 
 /// The longest element of a data segment in bytes: the top bit of the length means "inline".
@@ -64,5 +85,21 @@ impl FromStr for RemoteAddress {
         let wanted = "a remote address, such as 7f52a0001000:1803";
         let (addr, rkey) = numbers.and_then(read).ok_or_else(|| AddressError { given: text.into(), wanted })?;
         Ok(RemoteAddress { addr, rkey })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_inside_and_not_too_long() {
+        let within = |range| DataSegment::within(0x1000, 1 << 32, 7, range, "a test");
+        assert_eq!(within(16..80).unwrap(), DataSegment { addr: 0x1010, len: 64, lkey: 7 });
+        assert_eq!(within(0..MAX_ELEMENT.into()).unwrap().len, MAX_ELEMENT);
+        let outside = Range { start: 80, end: 16 };
+        for refused in [within((1 << 32) - 1..(1 << 32) + 1), within(outside), within(0..1 << 31)] {
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
     }
 }

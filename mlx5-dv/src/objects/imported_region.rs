@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::kernel_object::{DeviceMemoryRegionHandle, RegionHandle, shared};
 use super::pd::Pd;
 use crate::access::{KernelRegion, ObjectHandle};
-use crate::error::{Error, Invalid};
+use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
 
 /// A memory region of another process that shares the context: its keys, for work requests of this process's queue
@@ -88,14 +88,7 @@ impl ImportedRegion {
     /// # Errors
     /// [`Error::Invalid`] if they are outside the region, or 2 GiB and more.
     pub fn segment(&self, range: Range<u64>) -> Result<DataSegment, Error> {
-        let len = range.end.checked_sub(range.start).filter(|_| range.end <= self.len());
-        match len.and_then(|len| u32::try_from(len).ok()).filter(|len| len >> 31 == 0) {
-            Some(len) => Ok(DataSegment { addr: self.addr() + range.start, len, lkey: self.lkey() }),
-            None => {
-                Err(Invalid::OutOfBounds { what: "bytes", given: range, of: "an imported region", len: self.len() }
-                    .into())
-            }
-        }
+        DataSegment::within(self.addr(), self.len(), self.lkey(), range, "an imported region")
     }
 }
 

@@ -75,12 +75,7 @@ impl Mkey {
     /// range; it has the data's offset in a page of 4 KiB.
     pub(super) fn create(pd: &Pd, memory: &Arc<DmaBuffer>, access: AccessFlags, start: u64) -> Result<Self, Error> {
         let host = memory.memory().ok_or(Invalid::Empty { what: "a memory key", lacks: "memory" })?;
-        let caps = pd.device().caps();
-        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
-        check_access(access, caps)?;
-        check_remote_writes(access)?;
-        within("the length of a memory region", host.data_len() as u64, "log_max_mrw_sz", caps.log_max_mrw_sz)?;
-
+        Self::check(pd, host.data_len() as u64, access)?;
         if let Some(kernel) = pd.device().access().kernel_verbs() {
             // SAFETY: grants access to `memory`'s data and no other byte. `MemoryRegion` keeps the buffer until the key
             // is destroyed, and leaks it if that fails; nobody has a reference to the data.
@@ -91,20 +86,15 @@ impl Mkey {
         let skipped = if start < host.data_offset() as u64 { host.data_offset() & !(SMALLEST - 1) } else { 0 };
         let (first, iova) = (start - (host.data_offset() - skipped) as u64, Iova(memory.iova().0 + skipped as u64));
         let pages = Translation::of(first, iova, host.len() - skipped);
-        let octwords = octwords(pages)?;
+        let octwords = octwords(pages.count)?;
         let mut context = Mkc::default();
+        set_pages(&mut context, pd, access);
         context
             .w()
-            .access_mode_1_0(ACCESS_MODE_MTT)
-            .relaxed_ordering_write(access.contains(AccessFlags::RELAXED_ORDERING) && general.relaxed_ordering_write())
-            .relaxed_ordering_read(access.contains(AccessFlags::RELAXED_ORDERING) && general.relaxed_ordering_read())
-            .qpn(ANY_QP)
-            .pd(pd.pdn())
             .start_addr(start)
             .len(host.data_len() as u64)
             .log_page_size(pages.log_size as u8)
             .translations_octword_size(octwords);
-        set_rights(&mut context, access);
         let mut create = CreateMkeyIn::default();
         create.w().memory_key_mkey_entry(&context).translations_octword_actual_size(octwords);
         let what = format!("{} bytes of memory", host.data_len());
@@ -117,6 +107,46 @@ impl Mkey {
         let (object, out) = created?;
         let key = out.reply.mkey_index() << 8;
         Ok(Mkey { key, log_page_size: pages.log_size, holder: Holder::Firmware(object) })
+    }
+
+    /// Error for a region of `len` bytes that no card has, or not this one.
+    pub(super) fn check(pd: &Pd, len: u64, access: AccessFlags) -> Result<(), Error> {
+        let caps = pd.device().caps();
+        check_access(access, caps)?;
+        check_remote_writes(access)?;
+        Ok(within("the length of a memory region", len, "log_max_mrw_sz", caps.log_max_mrw_sz)?)
+    }
+
+    /// Creates a key of `pd` for `len` bytes of a umem: its number, and where in it they start. `start` is the first
+    /// address of the key's range; it has the same offset in a page of 4 KiB.
+    pub(super) fn of_umem(
+        pd: &Pd,
+        (umem_id, offset): (u32, u64),
+        len: u64,
+        start: u64,
+        access: AccessFlags,
+    ) -> Result<Self, Error> {
+        let log_page_size = Translation::LOG_SMALLEST;
+        let count = (start % SMALLEST as u64 + len).div_ceil(SMALLEST as u64);
+        let octwords = octwords(count)?;
+        let mut context = Mkc::default();
+        set_pages(&mut context, pd, access);
+        context.w().start_addr(start).len(len).log_page_size(log_page_size as u8).translations_octword_size(octwords);
+        let mut create = CreateMkeyIn::default();
+        create
+            .w()
+            .memory_key_mkey_entry(&context)
+            .translations_octword_actual_size(octwords)
+            .mkey_umem_valid(true)
+            .mkey_umem_id(umem_id)
+            .mkey_umem_offset(offset);
+        let what = format!("{len} bytes of a umem");
+        let create = WithTail::new(create, Vec::<Be64>::new());
+        // SAFETY: grants access to bytes of the umem, which is a dma-buf's: no memory that Rust owns.
+        let created =
+            unsafe { Object::create_over_memory(pd.device(), &create, &what, |out| end_of(out.reply.mkey_index())) };
+        let (object, out) = created?;
+        Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size, holder: Holder::Firmware(object) })
     }
 
     /// The key of a region that the kernel has registered. Both keys are one, as mlx5's are; the kernel does not tell
@@ -182,11 +212,11 @@ impl Mkey {
     }
 }
 
-/// Size of the entries of `pages` in units of 16 bytes, two entries each.
-fn octwords(pages: Translation) -> Result<u32, Invalid> {
-    u32::try_from(pages.count.div_ceil(2)).map_err(|_| {
+/// Size of the entries of `pages` pages in units of 16 bytes, two entries each.
+fn octwords(pages: u64) -> Result<u32, Invalid> {
+    u32::try_from(pages.div_ceil(2)).map_err(|_| {
         let limit = 1..=2 * u64::from(u32::MAX);
-        Invalid::out_of_range("the number of a memory region's pages", pages.count, limit, "a memory key")
+        Invalid::out_of_range("the number of a memory region's pages", pages, limit, "a memory key")
             .mend("use huge pages for a region this large")
     })
 }
@@ -201,6 +231,21 @@ pub(super) fn end_of(mkey_index: u32) -> (DestroyMkeyIn, String) {
     let mut end = DestroyMkeyIn::default();
     end.w().mkey_index(mkey_index);
     (end, format!("mkey {mkey_index:#x}"))
+}
+
+/// What all keys that pages translate have: of `pd`, for all its queue pairs, with relaxed ordering where the card has
+/// it.
+fn set_pages(context: &mut Mkc, pd: &Pd, access: AccessFlags) {
+    let general: CmdHcaCap = pd.device().caps().current(CapPage::General).unwrap_or_default();
+    let relaxed = access.contains(AccessFlags::RELAXED_ORDERING);
+    context
+        .w()
+        .access_mode_1_0(ACCESS_MODE_MTT)
+        .relaxed_ordering_write(relaxed && general.relaxed_ordering_write())
+        .relaxed_ordering_read(relaxed && general.relaxed_ordering_read())
+        .qpn(ANY_QP)
+        .pd(pd.pdn());
+    set_rights(context, access);
 }
 
 fn set_rights(context: &mut Mkc, access: AccessFlags) {

@@ -1,10 +1,12 @@
 //! User memory that contexts name by number.
 
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::access::UmemHandle;
 use crate::device::Device;
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, Invalid};
 use crate::memory::DmaBuffer;
 
 /// Registered memory: contexts name it by `umem_id` and offset. PRM "User Memory".
@@ -25,12 +27,30 @@ impl Umem {
         Ok(Umem { handle: Some(handle), memory: Some(memory), device: Arc::clone(device) })
     }
 
+    /// Registers whole pages of the dma-buf `file`, which stays where it is meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where the kernel refuses; [`Error::Invalid`] on a function that this process owns.
+    pub(super) fn of_dma_buf(
+        device: &Arc<Device>,
+        file: BorrowedFd<'_>,
+        pages: Range<u64>,
+        writable: bool,
+    ) -> Result<Self, Error> {
+        let kernel = device.access().kernel_verbs().ok_or_else(|| {
+            let (what, mend) = ("memory of a dma-buf", "open the kernel's device (devx:): the kernel alone can map it");
+            Invalid::WrongAccess { what, device: device.name().to_owned(), kernel: false, mend }
+        })?;
+        let handle = kernel.register_dma_buf(file, pages, writable)?;
+        Ok(Umem { handle: Some(handle), memory: None, device: Arc::clone(device) })
+    }
+
     /// `umem_id` for contexts; 0 once destroyed.
     pub fn id(&self) -> u32 {
         self.handle.as_ref().map_or(0, UmemHandle::umem_id)
     }
 
-    /// Its memory; `None` once destroyed.
+    /// Its memory; `None` once destroyed, and of a dma-buf.
     pub fn memory(&self) -> Option<&DmaBuffer> {
         self.memory.as_deref()
     }

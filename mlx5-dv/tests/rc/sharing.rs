@@ -4,8 +4,8 @@
 use std::os::fd::OwnedFd;
 
 use mlx5_dv::objects::{
-    DeviceMemory, DeviceMemoryHandle, DeviceMemoryRegion, DeviceMemoryRegionHandle, ImportedRegion, Pd, PdHandle,
-    RegionHandle,
+    AccessFlags, DeviceMemory, DeviceMemoryHandle, DeviceMemoryRegion, DeviceMemoryRegionHandle, DmaBufRegion,
+    ImportedRegion, Pd, PdHandle, RegionHandle,
 };
 use mlx5_dv::{Device, Error, Invalid, Options};
 
@@ -33,6 +33,26 @@ fn a_function_of_this_process_is_not_shared_and_says_what_is() {
         assert!(refused.to_string().contains("devx:"), "{refused}");
     }
     drop((region, on_card, memory));
+    card.end();
+}
+
+#[test]
+fn a_dma_buf_is_mapped_by_the_kernel_alone_and_as_a_key_can_have_it() {
+    let card = Card::new();
+    let register = |range, addr, access| {
+        let refused = DmaBufRegion::register(&card.pd, tempfile::tempfile().unwrap(), range, addr, access);
+        refused.unwrap_err().to_string()
+    };
+    let remote = AccessFlags::REMOTE_WRITE;
+    for (refused, says) in [
+        (register(0..4096, 0, all_rights()), "devx:"),
+        (register(100..100, 100, all_rights()), "bytes"),
+        (register(100..200, 4096, all_rights()), "offset in a page"),
+        (register(100..8100, u64::MAX - 3995, all_rights()), "address"),
+        (register(0..4096, 0, remote), "LOCAL_WRITE"),
+    ] {
+        assert!(refused.contains(says), "{refused}");
+    }
     card.end();
 }
 

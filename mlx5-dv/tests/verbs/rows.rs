@@ -1,5 +1,7 @@
 //! The rows of `docs/verbs.md`. To add one: `row!`, or a struct literal where that does not fit.
 
+use std::os::fd::OwnedFd;
+
 use mlx5_dv::memory::HostMemory;
 use mlx5_dv::objects::*;
 use mlx5_dv::queue::ethernet::Spread;
@@ -142,7 +144,15 @@ const MEMORY: &[Row] = &[
         [],
         "Rights, protection domain, memory; all or nothing, with another key"
     ),
-    row!(["reg_dmabuf_mr"], No("no memory of other devices is registered")),
+    row!(
+        ["reg_dmabuf_mr"],
+        Whole,
+        [DmaBufRegion::register::<OwnedFd>, DmaBufRegion::remote_at, DmaBufRegion::segment, DmaBufRegion::destroy],
+        DEVX,
+        "",
+        ["devx::memory_of_a_dma_buf_is_written_and_read"],
+        "Pinned while it is registered. The kernel alone maps a dma-buf: a function of this process's own reaches none"
+    ),
     row!(["advise_mr"], No("the driver registers no memory on demand yet, and so there is nothing to prefetch")),
     row!(["alloc_null_mr"], Whole, [NullRegion::of], EVERY, "", ["mlx5_ib::own_programs"], ""),
     row!(

@@ -61,7 +61,7 @@ fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     let programs = tempfile::tempdir()?;
-    for name in ["atomics", "data_in_order", "fast_keys", "now", "shared"] {
+    for name in ["atomics", "data_in_order", "dma_buf", "fast_keys", "now", "shared"] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs").join(name).with_extension("c");
         verbs_program(&source, &programs.path().join(name))?;
     }
@@ -79,6 +79,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     our_clock_is_that_of_libmlx5(&lab)?;
     bytes_come_in_the_order_that_libmlx5_tells(&lab)?;
     processes_share_what_they_export(&lab)?;
+    memory_of_a_dma_buf_is_written_and_read(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
     frames_go_out_at_their_rate(&lab)?;
     rules_count_and_drop_beside_the_kernels_own(&lab)?;
@@ -454,6 +455,17 @@ fn processes_share_what_they_export(lab: &Lab) -> TestResult {
             assert!(said.contains("77777 (protection domain) is no handle of an object of this context"), "{said}");
         }
     }
+    Ok(())
+}
+
+/// A dma-buf that another process has made of its memory.
+fn memory_of_a_dma_buf_is_written_and_read(lab: &Lab) -> TestResult {
+    let listens = "grep -q ' 00010000 .* /tmp/dma_buf$' /proc/net/unix";
+    let server = lab.serve(&format!("{C_PROGRAMS}/dma_buf /tmp/dma_buf"), listens)?;
+    let said = lab.call(server, "dma_buf -d devx:mlx5_0 --socket /tmp/dma_buf")?;
+    assert!(said.contains("handed over, and what was written is there"), "{said}");
+    assert!(said.contains("40000 bytes of a dma-buf were written and read"), "{said}");
+    assert_eq!(said.matches("the file is no dma-buf, or ends before").count(), 2, "{said}");
     Ok(())
 }
 

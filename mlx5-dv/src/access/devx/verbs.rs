@@ -1,15 +1,16 @@
 //! Objects of the kernel's own making: protection domains, regions and device memory, which other processes may import.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use mlx5_prm::caps::DeviceMemCap;
 use mlx5_prm::cmd::{MemicOperation, Opcode};
 use zerocopy::IntoBytes;
 
-use super::Devx;
 use super::call::{Call, Done, not_registered};
-use crate::access::{CardMemory, KernelObjectKind, KernelRegion, KernelVerbs, MemicHandle, ObjectHandle};
+use super::{Devx, UMEM_PAGES};
+use crate::access::{CardMemory, KernelObjectKind, KernelRegion, KernelVerbs, MemicHandle, ObjectHandle, UmemHandle};
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::kernel::abi::*;
 use crate::memory::HostMemory;
@@ -209,6 +210,32 @@ impl KernelVerbs for Devx {
             _ => Error::io("setting a rate limit in the kernel", error),
         })?;
         Ok((handle, index))
+    }
+
+    fn register_dma_buf(&self, file: BorrowedFd<'_>, pages: Range<u64>, writable: bool) -> Result<UmemHandle, Error> {
+        self.liveness.check()?;
+        let rights = if writable { IB_UVERBS_ACCESS_LOCAL_WRITE } else { 0 };
+        let (len, mut umem_id) = (pages.end - pages.start, 0u32);
+        let called = Call::new(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG)
+            .fresh(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE)
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, pages.start))
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, len))
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, rights.into()))
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP, UMEM_PAGES))
+            .and_then(|call| call.descriptor(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD, file))
+            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, umem_id.as_mut_bytes()))
+            .and_then(|call| call.run(self.file()))
+            .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE));
+        let handle = called.map_err(|source| {
+            let why = match source.raw_os_error() {
+                Some(libc::EINVAL) => ": the file is no dma-buf, or ends before",
+                Some(libc::EOPNOTSUPP) => ": its exporter cannot pin it",
+                Some(libc::EPROTONOSUPPORT) => ": this kernel is older than 6.1",
+                _ => "",
+            };
+            not_registered(format!("bytes {} to {} of a dma-buf{why}", pages.start, pages.end), source)
+        })?;
+        Ok(UmemHandle::of_dma_buf(umem_id, handle))
     }
 
     fn destroy(&self, kind: KernelObjectKind, object: ObjectHandle) -> Result<(), CommandError> {

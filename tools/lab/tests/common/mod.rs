@@ -56,6 +56,7 @@ pub fn build() -> Result<Build, Report> {
         "atomics",
         "fast_keys",
         "shared",
+        "dma_buf",
         "asyncwatch",
         "tokio",
     ];
