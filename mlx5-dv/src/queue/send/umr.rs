@@ -279,14 +279,11 @@ struct Extent {
 }
 
 impl KeyMemory<'_> {
-    #[inline]
+    #[inline(always)]
     fn extent(&self, key: &UmrKey) -> Result<Extent, PostError> {
         let extent = |octwords, len| Extent { octwords, len, is_inline: true };
         let (layout, extent) = match *self {
-            KeyMemory::Parts(parts) => {
-                check_each(parts.iter().map(|part| part.len))?;
-                (true, extent(parts.len(), parts.iter().map(|part| u64::from(part.len)).sum()))
-            }
+            KeyMemory::Parts(parts) => (true, extent(parts.len(), sum_of(parts.iter().map(|part| part.len))?)),
             KeyMemory::ListedParts { list, len } => {
                 if !list.addr.is_multiple_of(WQEBB as u64) || !list.len.is_multiple_of(SEGMENT as u32) {
                     return Err(PostError::ListMisaligned { addr: list.addr, len: list.len });
@@ -294,8 +291,7 @@ impl KeyMemory<'_> {
                 (true, Extent { is_inline: false, ..extent(list.len as usize / SEGMENT, len) })
             }
             KeyMemory::Interleaved { turns, parts } => {
-                check_each(parts.iter().map(|part| part.bytes.into()))?;
-                let cycle: u64 = parts.iter().map(|part| u64::from(part.bytes)).sum();
+                let cycle = sum_of(parts.iter().map(|part| part.bytes.into()))?;
                 (true, extent(1 + parts.len(), cycle * u64::from(turns)))
             }
             KeyMemory::Pages { pages, len } => (false, extent(pages.len().div_ceil(2), len)),
@@ -314,17 +310,32 @@ impl KeyMemory<'_> {
     }
 }
 
-/// Checks that each part is not empty, and not longer than an entry allows.
-fn check_each(mut lens: impl Iterator<Item = u32>) -> Result<(), PostError> {
-    match lens.find(|len| *len == 0 || *len > MAX_ELEMENT) {
-        None => Ok(()),
-        Some(0) => Err(PostError::EmptyPart),
-        Some(given) => Err(PostError::MessageTooLong { given: given.into(), most: MAX_ELEMENT.into() }),
+/// The sum of `lens`, of which none is empty or longer than an entry allows.
+#[inline(always)]
+fn sum_of(lens: impl Iterator<Item = u32>) -> Result<u64, PostError> {
+    let mut sum = 0;
+    for len in lens {
+        // Both in one comparison.
+        if len.wrapping_sub(1) >= MAX_ELEMENT {
+            return Err(no_part(len));
+        }
+        sum += u64::from(len);
+    }
+    Ok(sum)
+}
+
+/// Why no part has length `len`.
+#[cold]
+#[inline(never)]
+fn no_part(len: u32) -> PostError {
+    match len {
+        0 => PostError::EmptyPart,
+        _ => PostError::MessageTooLong { given: len.into(), most: MAX_ELEMENT.into() },
     }
 }
 
 impl Registration<'_> {
-    #[inline]
+    #[inline(always)]
     fn check(&self, key: &UmrKey) -> Result<(), PostError> {
         let has = |flag| self.access.contains(flag);
         let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
@@ -337,7 +348,7 @@ impl Registration<'_> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn change(&self, key: &UmrKey, extent: &Extent, scope: Scope) -> Change {
         let has = |flag| self.access.contains(flag);
         let only = if scope.only.is_some() { ONLY } else { 0 };
@@ -394,6 +405,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
     ///
     /// Until the work request completes, or its queue pair is reset or destroyed, the memory of a list stays registered
     /// and unchanged.
+    #[inline(always)]
     pub unsafe fn register(
         &mut self,
         wr_id: u64,
@@ -408,6 +420,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
     ///
     /// # Safety
     /// As for [`register`](Self::register).
+    #[inline(always)]
     pub unsafe fn register_here(
         &mut self,
         wr_id: u64,
@@ -418,6 +431,8 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         self.change_key(wr_id, flags, key, registration, Scope::new(Some(self.ring.qpn)))
     }
 
+    // Where it is inlined, the kind of memory is known, and mostly the rights.
+    #[inline(always)]
     pub(super) fn change_key(
         &mut self,
         wr_id: u64,
@@ -457,6 +472,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
     }
 
     /// Posts a UMR.
+    #[inline(always)]
     fn post_change(&mut self, request: Request, change: &Change, list: impl Payload) -> Result<(), PostError> {
         let updates = self.service.key_updates();
         let segments = HEAD + list.segments(self.ring)?;
