@@ -77,6 +77,12 @@ struct Options {
     /// Keep rings and doorbell records in pages of this size, or fail: 4K, 2M, 1G [default: the largest available].
     #[arg(long)]
     ring_pages: Option<PageSize>,
+    /// Register the messages' memory on demand: pages come when the card needs them (`devx:` only).
+    #[arg(short, long, conflicts_with = "page_size")]
+    odp: bool,
+    /// With --odp: bring the pages before the first message.
+    #[arg(short = 'P', long, requires = "odp")]
+    prefetch: bool,
 }
 
 fn main() -> ExitCode {
@@ -104,6 +110,8 @@ fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
         check: options.chk,
         page_size: options.page_size,
         ring_pages: options.ring_pages,
+        on_demand: options.odp,
+        prefetch: options.prefetch,
     };
     let elapsed = match &options.host {
         None if !options.listen => both_ends::<S>(here.device(), &setup)?,

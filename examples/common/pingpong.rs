@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
-use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
+use mlx5_dv::objects::{AccessFlags, Advice, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, Messages, Ticket};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::watchdog::{SILENCE, Watchdog};
@@ -42,6 +42,10 @@ pub struct Setup {
     pub page_size: Option<PageSize>,
     /// Keep rings and doorbell records in pages of this size, or fail; by default in the largest available.
     pub ring_pages: Option<PageSize>,
+    /// Pages of messages come when the card needs them, and are not pinned.
+    pub on_demand: bool,
+    /// Of such memory: bring it before the first message.
+    pub prefetch: bool,
 }
 
 /// Who sends first.
@@ -68,9 +72,17 @@ pub fn path_mtu(bytes: u32) -> Result<PathMtu, Failure> {
 }
 
 /// At least `len` bytes for messages.
-fn memory(pd: &Arc<Pd>, len: usize, page_size: Option<PageSize>) -> Result<Arc<MemoryRegion>, mlx5_dv::Error> {
+fn memory(pd: &Arc<Pd>, len: usize, setup: &Setup) -> Result<Arc<MemoryRegion>, mlx5_dv::Error> {
     let access = AccessFlags::LOCAL_WRITE;
-    match page_size {
+    if setup.on_demand {
+        // Of pages that nobody has touched yet.
+        let region = MemoryRegion::register_on_demand(pd, HostMemory::of(vec![0u8; len])?, access)?;
+        if setup.prefetch {
+            region.advise(Advice::PrefetchWrite, 0..len)?;
+        }
+        return Ok(region);
+    }
+    match setup.page_size {
         Some(size) => MemoryRegion::register(pd, HostMemory::allocate_in(len, Pages::Exactly(size))?, access),
         None => MemoryRegion::allocate(pd, len, access),
     }
@@ -118,7 +130,7 @@ impl<S: Connected> Player<S> {
         options.path_mtu = Some(path_mtu(setup.mtu)?);
         // Memory first: when a process dies, the kernel destroys its newest objects first, and the queue pair must go
         // before the memory key.
-        let region = memory(&pd, (depth + 1) * setup.size, setup.page_size)?;
+        let region = memory(&pd, (depth + 1) * setup.size, setup)?;
         let mut connection = Connection::of_service(&pd, options)?;
         let part = |i: usize| region.buffer(i * setup.size..(i + 1) * setup.size);
         let mut buffers = (0..=depth).map(part).collect::<Result<Vec<Buffer>, _>>()?;

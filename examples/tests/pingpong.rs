@@ -21,6 +21,8 @@ fn setup(size: usize, mtu: u32) -> Setup {
         check: true,
         page_size: None,
         ring_pages: None,
+        on_demand: false,
+        prefetch: false,
     }
 }
 

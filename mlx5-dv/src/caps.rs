@@ -1,7 +1,7 @@
 //! A card's capabilities: the raw pages, and the fields that the driver uses.
 
 pub use mlx5_prm::caps::CapPage;
-use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, RoceCap};
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, OdpCap, RoceCap};
 use mlx5_prm::ctx::AtomicMode;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::limits::{self, Card, number_at};
@@ -176,6 +176,19 @@ impl Caps {
             Some((capability, _)) => Err(Error::Unsupported { what: "atomics of eight bytes".into(), capability }),
             None => Ok(()),
         }
+    }
+
+    /// `Ok` if memory on demand works for queue pairs of this process, on a function that the kernel has: Linux answers
+    /// page faults of memory for all of them, and faults of a transport only for queue pairs of its own.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] names the missing capability.
+    pub fn check_on_demand(&self) -> Result<(), Error> {
+        let general: CmdHcaCap = self.current(CapPage::General).unwrap_or_default();
+        let odp: OdpCap = self.current(CapPage::Odp).unwrap_or_default();
+        let lacking = [("mem_page_fault", !odp.mem_page_fault()), ("pg", !general.pg())];
+        let found = lacking.into_iter().find(|(_, lacks)| *lacks);
+        found.map_or(Ok(()), |(capability, _)| Err(Error::Unsupported { what: "memory on demand".into(), capability }))
     }
 
     /// `Ok` if the card supports masked atomics of `bytes` bytes, on both ends of a connection. Linux does not offer

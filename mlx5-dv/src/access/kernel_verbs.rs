@@ -33,6 +33,17 @@ impl fmt::Display for KernelObjectKind {
     }
 }
 
+/// What will be done with memory on demand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// The card will read it: bring the pages.
+    Prefetch,
+    /// The card will write it, too: bring pages that it may write.
+    PrefetchWrite,
+    /// The card will read it: let it use the pages that are in memory now, and bring no others.
+    PrefetchPresent,
+}
+
 /// A region that the kernel has registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelRegion {
@@ -68,6 +79,16 @@ pub trait KernelVerbs {
         start: u64,
         access: u32,
     ) -> Result<KernelRegion, Error>;
+    /// Brings pages of a region on demand in the domain `pd`: the addresses of its key `lkey`. `waits`: until they are
+    /// there.
+    fn advise_mr(
+        &self,
+        pd: ObjectHandle,
+        lkey: u32,
+        addresses: Range<u64>,
+        advice: Advice,
+        waits: bool,
+    ) -> Result<(), Error>;
     /// Registers bytes of device memory in the domain `pd`. Its addresses count from 0.
     fn reg_dm_mr(
         &self,

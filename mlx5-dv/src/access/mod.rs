@@ -30,7 +30,7 @@ mod transport;
 
 pub use device_memory::{CardMemory, MemicHandle};
 pub use handle::{ObjectHandle, UmemHandle};
-pub use kernel_verbs::{KernelObjectKind, KernelRegion, KernelVerbs};
+pub use kernel_verbs::{Advice, KernelObjectKind, KernelRegion, KernelVerbs};
 pub use options::Options;
 pub use safe::SafeCommand;
 pub use transport::{Bar, BarMapping, DmaSpace, Function, FunctionParts, Irq};

@@ -101,6 +101,24 @@ numbers! {
     UVERBS_METHOD_MR_DESTROY: u16 = 1,
     /// Its handle.
     UVERBS_ATTR_DESTROY_MR_HANDLE: u16 = 0,
+    /// Says what will be done with memory on demand.
+    UVERBS_METHOD_ADVISE_MR: u16 = 2,
+    /// The protection domain.
+    UVERBS_ATTR_ADVISE_MR_PD_HANDLE: u16 = 0,
+    /// What will be done.
+    UVERBS_ATTR_ADVISE_MR_ADVICE: u16 = 1,
+    /// Whether to wait.
+    UVERBS_ATTR_ADVISE_MR_FLAGS: u16 = 2,
+    /// The memory: structures `ib_uverbs_sge`.
+    UVERBS_ATTR_ADVISE_MR_SGE_LIST: u16 = 3,
+    /// It will be read.
+    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH: u64 = 0,
+    /// It will be written, too.
+    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE: u64 = 1,
+    /// Only pages count that are there already.
+    IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: u64 = 2,
+    /// The call waits until it is done.
+    IB_UVERBS_ADVISE_MR_FLAG_FLUSH: u64 = 1,
     /// Queries it.
     UVERBS_METHOD_QUERY_MR: u16 = 3,
     /// Its handle.
@@ -279,6 +297,8 @@ numbers! {
     IB_UVERBS_ACCESS_REMOTE_ATOMIC: u32 = 8,
     /// Addresses count from zero.
     IB_UVERBS_ACCESS_ZERO_BASED: u32 = 1 << 5,
+    /// Pages come when they are needed.
+    IB_UVERBS_ACCESS_ON_DEMAND: u32 = 1 << 6,
     /// Relaxed ordering; optional: a card without it ignores it.
     IB_UVERBS_ACCESS_RELAXED_ORDERING: u32 = 1 << 20,
 
@@ -553,6 +573,16 @@ structures! {
         lkey: u32,
         /// The remote key.
         rkey: u32,
+    }
+
+    /// Memory by a region's local key.
+    Sge, "ib_uverbs_sge" {
+        /// First address.
+        addr: u64,
+        /// Length in bytes.
+        length: u32,
+        /// The key.
+        lkey: u32,
     }
 
     /// Header before the output of an asynchronous query.

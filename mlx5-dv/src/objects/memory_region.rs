@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::kernel_object::{RegionHandle, not_shared};
+use super::kernel_object::{RegionHandle, not_shared, shared};
 use super::mkey::{AccessFlags, Mkey, SMALLEST};
 use super::object::{DestroyError, destroy_sole};
 use super::pd::Pd;
+use crate::access::Advice;
 use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
 use crate::memory::{DataSegment, DmaBuffer, HostMemory, Iova, RemoteAddress};
@@ -26,6 +27,8 @@ pub struct MemoryRegion {
     /// Address of the first byte.
     start: u64,
     access: AccessFlags,
+    /// Whether its pages come when the card needs them.
+    is_on_demand: bool,
     /// Whether it is an [`ExclusiveRegion`]'s: only its buffers reach the memory.
     ///
     /// [`ExclusiveRegion`]: super::ExclusiveRegion
@@ -83,12 +86,12 @@ impl MemoryRegion {
         if len == 0 {
             return Err(Invalid::Empty { what: "a memory region", lacks: "bytes" }.into());
         }
-        Self::of(pd, Arc::clone(pd.device().access()).alloc_dma(len)?, access, None).map(Arc::new)
+        Self::of(pd, Arc::clone(pd.device().access()).alloc_dma(len)?, access, None, false).map(Arc::new)
     }
 
     /// The region of an [`ExclusiveRegion`](super::ExclusiveRegion), over `memory`.
     pub(super) fn exclusive(pd: &Arc<Pd>, memory: DmaBuffer) -> Result<Arc<Self>, Error> {
-        let mut region = Self::of(pd, memory, AccessFlags::LOCAL_WRITE, None)?;
+        let mut region = Self::of(pd, memory, AccessFlags::LOCAL_WRITE, None, false)?;
         region.is_exclusive = true;
         Ok(Arc::new(region))
     }
@@ -98,7 +101,58 @@ impl MemoryRegion {
     /// # Errors
     /// As for [`allocate`](Self::allocate).
     pub fn register(pd: &Arc<Pd>, memory: HostMemory, access: AccessFlags) -> Result<Arc<Self>, Error> {
-        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, None).map(Arc::new)
+        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, None, false).map(Arc::new)
+    }
+
+    /// As [`register`](Self::register), on demand: nothing is pinned. A page comes when the card needs it, and goes
+    /// when the system wants it back; meanwhile the queue pairs that need it wait. So a region may be larger than what
+    /// fits into memory, and costs nothing before it is used. [`advise`](Self::advise) brings pages in advance.
+    /// (`IBV_ACCESS_ON_DEMAND`.)
+    ///
+    /// # Errors
+    /// As for [`allocate`](Self::allocate); [`Error::Invalid`] on a function that this process owns, where nobody
+    /// answers page faults; [`Error::Unsupported`] without `pg`, or without `mem_page_fault`: of the older page faults
+    /// the kernel answers only those of its own queue pairs.
+    pub fn register_on_demand(pd: &Arc<Pd>, memory: HostMemory, access: AccessFlags) -> Result<Arc<Self>, Error> {
+        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, None, true).map(Arc::new)
+    }
+
+    /// Brings the bytes `range` of a region [on demand](Self::register_on_demand), and returns when the card can use
+    /// them without a page fault. They may go again at any time. (`ibv_advise_mr` with `IBV_ADVISE_MR_FLAG_FLUSH`.)
+    /// Panics if they are outside the region.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a region that is not on demand, [`Error::Io`] where the kernel cannot bring the pages.
+    #[track_caller]
+    pub fn advise(&self, advice: Advice, range: Range<usize>) -> Result<(), Error> {
+        self.bring(advice, range, true)
+    }
+
+    /// As [`advise`](Self::advise), and does not wait: the kernel brings the pages as soon as it can.
+    /// (`ibv_advise_mr`.)
+    ///
+    /// # Errors
+    /// As for [`advise`](Self::advise), but not for pages that cannot be brought.
+    #[track_caller]
+    pub fn start_advise(&self, advice: Advice, range: Range<usize>) -> Result<(), Error> {
+        self.bring(advice, range, false)
+    }
+
+    #[track_caller]
+    fn bring(&self, advice: Advice, range: Range<usize>, waits: bool) -> Result<(), Error> {
+        self.check(range.start, range.len());
+        if !self.is_on_demand {
+            let requires = "a region on demand (MemoryRegion::register_on_demand)";
+            return Err(Invalid::Requires { what: "advice about a memory region".into(), requires }.into());
+        }
+        let first = self.addr() + range.start as u64;
+        let (kernel, pd) = (shared(self.pd.device(), "memory on demand")?, self.pd.kernel_handle());
+        kernel.advise_mr(pd, self.lkey(), first..first + range.len() as u64, advice, waits)
+    }
+
+    /// Whether it is [on demand](Self::register_on_demand).
+    pub fn is_on_demand(&self) -> bool {
+        self.is_on_demand
     }
 
     /// As [`register`](Self::register), with `start` as the address of the first byte, for work requests and remotes:
@@ -118,22 +172,28 @@ impl MemoryRegion {
             let last = u64::MAX - (memory.data_len() as u64 - 1);
             return Err(Invalid::out_of_range("address", start, 0..=last, "a memory region's first byte").into());
         }
-        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, Some(start)).map(Arc::new)
+        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, Some(start), false).map(Arc::new)
     }
 
-    fn of(pd: &Arc<Pd>, memory: DmaBuffer, access: AccessFlags, start: Option<u64>) -> Result<Self, Error> {
+    fn of(
+        pd: &Arc<Pd>,
+        memory: DmaBuffer,
+        access: AccessFlags,
+        start: Option<u64>,
+        is_on_demand: bool,
+    ) -> Result<Self, Error> {
         let memory = Arc::new(memory);
         let start = start.unwrap_or_else(|| own_address(&memory));
-        let mkey = create_key(pd, &memory, access, start)?;
-        let pd = Arc::clone(pd);
-        Ok(MemoryRegion { mkey, memory: Some(memory), start, access, is_exclusive: false, lent: Mutex::default(), pd })
+        let mkey = create_key(pd, &memory, access, start, is_on_demand)?;
+        let (memory, pd) = (Some(memory), Arc::clone(pd));
+        Ok(MemoryRegion { mkey, memory, start, access, is_on_demand, is_exclusive: false, lent: Mutex::default(), pd })
     }
 
     /// Changes what `region` is: its rights, its protection domain, its memory. Its key is another one afterwards, so
     /// remotes need to be told. Returns the memory that was replaced, as [`into_memory`](Self::into_memory) does.
     ///
     /// Nobody else holds the region: no buffer of it is lent out, no window opens it. A new key is created before the
-    /// old one is destroyed, so the call does all or nothing. (`ibv_rereg_mr`.)
+    /// old one is destroyed, so the call does all or nothing. A region on demand stays one. (`ibv_rereg_mr`.)
     ///
     /// # Errors
     /// The region is as it was, key included: [`Error::Invalid`] where others hold it, or as for
@@ -158,7 +218,7 @@ impl MemoryRegion {
             (None, None) => return Err(Invalid::Empty { what: "a memory region", lacks: "memory" }.into()),
         };
         let start = start.unwrap_or_else(|| own_address(&memory));
-        let mkey = create_key(&pd, &memory, access, start)?;
+        let mkey = create_key(&pd, &memory, access, start, this.is_on_demand)?;
         if let Err(error) = this.mkey.destroy() {
             abandon(mkey, memory);
             return Err(error.into());
@@ -358,14 +418,20 @@ fn own_address(memory: &DmaBuffer) -> u64 {
 }
 
 /// Creates a key; leaks the memory where the key may exist in spite of an error.
-fn create_key(pd: &Pd, memory: &Arc<DmaBuffer>, access: AccessFlags, start: u64) -> Result<Mkey, Error> {
+fn create_key(
+    pd: &Pd,
+    memory: &Arc<DmaBuffer>,
+    access: AccessFlags,
+    start: u64,
+    is_on_demand: bool,
+) -> Result<Mkey, Error> {
     if access.contains(AccessFlags::LOCAL_WRITE) && !memory.memory().is_none_or(HostMemory::is_writable) {
         let what = "a memory region with LOCAL_WRITE".into();
         return Err(
             Invalid::Requires { what, requires: "memory that nobody else reads (MemoryOwner::WRITABLE)" }.into()
         );
     }
-    Mkey::create(pd, memory, access, start).inspect_err(|error| {
+    Mkey::create(pd, memory, access, start, is_on_demand).inspect_err(|error| {
         // Without firmware's reply the key may exist, and the card may use it.
         if matches!(error, Error::Command(failed) if failed.status().is_none() && !failed.is_dead()) {
             std::mem::forget(Arc::clone(memory));

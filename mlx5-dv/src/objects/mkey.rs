@@ -15,10 +15,11 @@ use super::object::Object;
 use super::pd::Pd;
 use crate::access::{KernelObjectKind, KernelRegion, MemicHandle, ObjectHandle};
 use crate::caps::{CapPage, Caps};
+use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
 use crate::kernel::abi::{
-    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_RELAXED_ORDERING, IB_UVERBS_ACCESS_REMOTE_ATOMIC,
-    IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
+    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_ON_DEMAND, IB_UVERBS_ACCESS_RELAXED_ORDERING,
+    IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
 };
 use crate::memory::{DmaBuffer, Iova, Translation};
 
@@ -73,13 +74,26 @@ impl fmt::Debug for Mkey {
 impl Mkey {
     /// Creates a key of `pd` for `memory`'s data: any address, any length but zero. `start` is the first address of its
     /// range; it has the data's offset in a page of 4 KiB.
-    pub(super) fn create(pd: &Pd, memory: &Arc<DmaBuffer>, access: AccessFlags, start: u64) -> Result<Self, Error> {
+    ///
+    /// `on_demand`: the kernel brings the pages when the card needs them.
+    pub(super) fn create(
+        pd: &Pd,
+        memory: &Arc<DmaBuffer>,
+        access: AccessFlags,
+        start: u64,
+        on_demand: bool,
+    ) -> Result<Self, Error> {
         let host = memory.memory().ok_or(Invalid::Empty { what: "a memory key", lacks: "memory" })?;
         Self::check(pd, host.data_len() as u64, access)?;
+        if on_demand {
+            check_answered(pd.device())?;
+            pd.device().caps().check_on_demand()?;
+        }
         if let Some(kernel) = pd.device().access().kernel_verbs() {
+            let rights = kernel_rights(access) | if on_demand { IB_UVERBS_ACCESS_ON_DEMAND } else { 0 };
             // SAFETY: grants access to `memory`'s data and no other byte. `MemoryRegion` keeps the buffer until the key
             // is destroyed, and leaks it if that fails; nobody has a reference to the data.
-            let region = unsafe { kernel.reg_mr(pd.kernel_handle(), host, start, kernel_rights(access)) }?;
+            let region = unsafe { kernel.reg_mr(pd.kernel_handle(), host, start, rights) }?;
             return Ok(Mkey::of_kernel(pd, region));
         }
         // The whole pages before the data are left out where their addresses would be negative.
@@ -210,6 +224,15 @@ impl Mkey {
             Holder::Kernel(object) => object.destroy(),
         }
     }
+}
+
+/// `Ok` if the kernel answers page faults of `device`; a function's owner pins its memory.
+fn check_answered(device: &Device) -> Result<(), Error> {
+    if device.access().kernel_verbs().is_some() {
+        return Ok(());
+    }
+    let mend = "open the kernel's device (devx:), which answers page faults; here all registered memory is pinned";
+    Err(Invalid::WrongAccess { what: "memory on demand", device: device.name().to_owned(), kernel: false, mend }.into())
 }
 
 /// Size of the entries of `pages` pages in units of 16 bytes, two entries each.

@@ -52,6 +52,7 @@ mod umem;
 mod umr_key;
 mod xrcd;
 
+pub use crate::access::Advice;
 pub use buffer::Buffer;
 pub use cq::{Compression, Cq, CqModeration, CqOptions, CqeSize};
 pub use dct::{DcTarget, Dct, DctOptions, DctStatus};

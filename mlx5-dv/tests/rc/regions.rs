@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use mlx5_dv::Error;
 use mlx5_dv::memory::HostMemory;
-use mlx5_dv::objects::{AccessFlags, MemoryRegion, NullRegion, Pd, RegionChanges, UmrKeyOptions, WindowType};
+use mlx5_dv::objects::{AccessFlags, Advice, MemoryRegion, NullRegion, Pd, RegionChanges, UmrKeyOptions, WindowType};
 use mlx5_dv::queue::{Binding, FastKey, FastWindow, RefusedReason, RemoteAddress, WrFlags};
+use mlx5_dv::{Error, Invalid};
 use mlx5_prm::cmd::{Opcode, QueryMkeyIn};
 use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::profile::Profile;
@@ -256,4 +256,21 @@ fn a_region_that_cannot_be_changed_is_as_it_was() {
     drop((a, b, far));
     card.end();
     other.end();
+}
+
+#[test]
+fn memory_of_an_owned_function_is_pinned_and_the_error_says_where_it_is_not() {
+    let card = Card::new();
+    let memory = HostMemory::of(vec![0u8; 100]).unwrap();
+    let refused = MemoryRegion::register_on_demand(&card.pd, memory, AccessFlags::LOCAL_WRITE).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(Invalid::WrongAccess { kernel: false, .. })), "{refused:?}");
+    assert!(refused.to_string().contains("devx:"), "{refused}");
+    let region = card.region(64);
+    for refused in [region.advise(Advice::Prefetch, 0..64), region.start_advise(Advice::PrefetchWrite, 0..1)] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("register_on_demand"), "{refused}");
+    }
+    assert!(!region.is_on_demand());
+    drop(region);
+    card.end();
 }

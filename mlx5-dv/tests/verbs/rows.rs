@@ -36,6 +36,7 @@ const SHARED: &str = "devx::shared_receives_are_those_of_libmlx5";
 const XRC: &str = "three_ways::messages_name_shared_queues_of_libmlx5_and_of_ours";
 const KEYS: &str = "devx::keys_open_and_close_for_libmlx5";
 const SHARING: &str = "devx::processes_share_what_they_export";
+const ON_DEMAND: &str = "mlx5_ib::pages_come_when_our_queue_pairs_need_them";
 const FRAMES: &str = "devx::frames_pass_beside_the_kernels_own";
 const RULES: &str = "devx::rules_count_and_drop_beside_the_kernels_own";
 const CONNECTED: &str = "RC, UC, XRC";
@@ -153,7 +154,15 @@ const MEMORY: &[Row] = &[
         ["devx::memory_of_a_dma_buf_is_written_and_read"],
         "Pinned while it is registered. The kernel alone maps a dma-buf: a function of this process's own reaches none"
     ),
-    row!(["advise_mr"], No("the driver registers no memory on demand yet, and so there is nothing to prefetch")),
+    row!(
+        ["advise_mr"],
+        Whole,
+        [MemoryRegion::register_on_demand, MemoryRegion::advise, MemoryRegion::start_advise],
+        DEVX,
+        "",
+        [ON_DEMAND],
+        "Explicit regions; the whole address space is not offered. The card announces `mem_page_fault`: of older page faults Linux answers only those of its own queue pairs. Owned functions pin their memory"
+    ),
     row!(["alloc_null_mr"], Whole, [NullRegion::of], EVERY, "", ["mlx5_ib::own_programs"], ""),
     row!(
         ["alloc_mw", "bind_mw", "dealloc_mw"],

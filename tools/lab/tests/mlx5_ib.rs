@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::num::ParseIntError;
 use std::path::Path;
 
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build};
@@ -77,14 +78,16 @@ impl Verbs {
 
     /// A card started with these options.
     fn boot_on(options: &[&str]) -> Result<Self, Report> {
-        let model = Model::start(&build()?, 2, options)?;
+        let build = build()?;
+        let model = Model::start(&build, 2, options)?;
         let [first, second] = model.sockets() else { return Err("two sockets".into()) };
         let programs = tempfile::tempdir()?;
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs");
         for program in PROGRAMS {
             verbs_program(&sources.join(program).with_extension("c"), &programs.path().join(program))?;
         }
-        let guest = Guest::builder("mlx5_ib").nic(first).nic(second).share(programs.path(), C_PROGRAMS).boot()?;
+        let guest = Guest::builder("mlx5_ib").nic(first).nic(second).programs(&build);
+        let guest = guest.share(programs.path(), C_PROGRAMS).boot()?;
         let verbs = Verbs { lab: Lab { guest, model }, _programs: programs };
         verbs.lab.check(SET_UP, PROBE)?;
         Ok(verbs)
@@ -146,6 +149,7 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     verbs.own("packet_clock a b 10.0.0.2", "both obey and stamp")?;
     verbs.own("flow_counters mlx5_0 1 b 10.0.0.1", "counted each")?;
     verbs.own("on_demand mlx5_0 1", "pages stay where they are")?;
+    refused_on_demand(&verbs)?;
     verbs.own("keys mlx5_0 1", "keys of every shape")?;
     verbs.own("resize mlx5_0 1", "grew and shrank")?;
     verbs.own("ece mlx5_0 1", "both ends agreed on 0x10000000")?;
@@ -169,12 +173,66 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
 fn pages_come_and_go_while_messages_flow() -> TestResult {
     let verbs = Verbs::boot_on(&["--profile", "connectx7"])?;
     verbs.own("page_faults mlx5_0 1", "pages came and went")?;
+    for options in ["-o", "-o -P"] {
+        verbs.pingpong("ibv_rc_pingpong", &format!("-n 100 -c {options}"))?;
+    }
+    pages_come_when_our_queue_pairs_need_them(&verbs)?;
     verbs.lab.assert_quiet()?;
     assert_lawful(&verbs.lab.model);
     let Lab { guest, mut model } = verbs.lab;
     assert!(model.runs(), "the model died:\n{}", model.stderr());
     guest.power_off()?;
     Ok(())
+}
+
+/// Without faults of memory ours says so before the kernel does.
+fn refused_on_demand(verbs: &Verbs) -> TestResult {
+    let said = verbs.lab.check(&format!("! {A} rc_pingpong -d devx:mlx5_0 -g 1 -o 2>&1"), TRAFFIC)?;
+    assert!(said.contains("memory on demand") && said.contains("mem_page_fault"), "{said}");
+    Ok(())
+}
+
+/// Ours over DevX, and libmlx5's at the other end, both on demand. What is ours is filled by faults alone, or in
+/// advance alone, as the kernel counts it.
+fn pages_come_when_our_queue_pairs_need_them(verbs: &Verbs) -> TestResult {
+    let lab = &verbs.lab;
+    let ours = format!("rc_pingpong -d devx:mlx5_0 -g 1 -c -s {MESSAGE} -r {RECEIVES}");
+    let theirs = format!("ibv_rc_pingpong -d mlx5_1 -g 1 -c -n 100 -s {MESSAGE} -r {RECEIVES}");
+    for options in ["-o", "-o -P"] {
+        let server = lab.serve_tcp(A, &format!("{ours} -n 100 {options} --listen"))?;
+        lab.call(server, &format!("{B} {theirs} {options} 10.0.0.1"))?;
+        let server = lab.serve_tcp(B, &format!("{theirs} {options}"))?;
+        lab.call(server, &format!("{A} {ours} -n 100 {options} 10.0.0.2"))?;
+    }
+    // All receives have been used; a server, whose messages have no more memory, has one buffer besides.
+    let received = RECEIVES * MESSAGE / 4096;
+    let registered = (RECEIVES + 1) * MESSAGE / 4096;
+    let [faults, _, in_advance] = pages_of_ours(lab, &format!("{ours} -o"), &theirs)?;
+    assert!(faults >= received && in_advance == 0, "{faults} by faults, {in_advance} in advance");
+    let [faults, lost, in_advance] = pages_of_ours(lab, &format!("{ours} -o -P"), &theirs)?;
+    // What the guest's kernel took away meanwhile has to come again.
+    assert!(faults <= lost, "{faults} by faults, {lost} lost");
+    assert!(in_advance >= registered, "{in_advance} of {registered} in advance");
+    Ok(())
+}
+
+/// Bytes of a message, not whole pages.
+const MESSAGE: u64 = 20_000;
+/// Receives posted at once.
+const RECEIVES: u64 = 10;
+
+/// What the kernel counts of regions on demand after a client has ended: pages by faults, lost, in advance. Regions
+/// end with their processes, so the server still waits for messages.
+fn pages_of_ours(lab: &Lab, server: &str, client: &str) -> Result<[u64; 3], Report> {
+    let server = lab.serve_tcp(A, &format!("{server} -n 1000 --listen"))?;
+    let said = lab.check(&format!("{B} {client} 10.0.0.1 >&2 && rdma statistic show mr"), TRAFFIC)?;
+    drop(server);
+    lab.wait_until("the server's region is gone", "! rdma statistic show mr | grep -q page_faults")?;
+    let words: Vec<_> = said.split_whitespace().collect();
+    let counted = |name| -> Result<u64, ParseIntError> {
+        words.windows(2).filter(|pair| pair[0] == name).map(|pair| pair[1].parse::<u64>()).sum()
+    };
+    Ok([counted("page_faults")?, counted("page_invalidations")?, counted("page_prefetch")?])
 }
 
 fn attributes(verbs: &Verbs) -> TestResult {

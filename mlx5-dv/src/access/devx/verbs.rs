@@ -10,7 +10,9 @@ use zerocopy::IntoBytes;
 
 use super::call::{Call, Done, not_registered};
 use super::{Devx, UMEM_PAGES};
-use crate::access::{CardMemory, KernelObjectKind, KernelRegion, KernelVerbs, MemicHandle, ObjectHandle, UmemHandle};
+use crate::access::{
+    Advice, CardMemory, KernelObjectKind, KernelRegion, KernelVerbs, MemicHandle, ObjectHandle, UmemHandle,
+};
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::kernel::abi::*;
 use crate::memory::HostMemory;
@@ -143,6 +145,42 @@ impl KernelVerbs for Devx {
             .map_err(|source| not_registered(format!("{len} bytes of memory"), source))?;
         let (handle, lkey, rkey) = (ObjectHandle(output.mr_handle), output.lkey, output.rkey);
         Ok(KernelRegion { handle, addr: start, len, lkey, rkey })
+    }
+
+    fn advise_mr(
+        &self,
+        pd: ObjectHandle,
+        lkey: u32,
+        addresses: Range<u64>,
+        advice: Advice,
+        waits: bool,
+    ) -> Result<(), Error> {
+        /// Bytes of a piece: a length has 32 bits.
+        const PIECE: usize = 1 << 30;
+        /// Pieces of a call: an attribute has less than 64 KiB.
+        const PIECES: usize = 1024;
+        self.liveness.check()?;
+        let advice = match advice {
+            Advice::Prefetch => IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH,
+            Advice::PrefetchWrite => IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+            Advice::PrefetchPresent => IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
+        };
+        let flags = if waits { IB_UVERBS_ADVISE_MR_FLAG_FLUSH } else { 0 };
+        let end = addresses.end;
+        let pieces: Vec<Sge> = addresses
+            .step_by(PIECE)
+            .map(|addr| Sge { addr, length: (end - addr).min(PIECE as u64) as u32, lkey })
+            .collect();
+        for pieces in pieces.chunks(PIECES) {
+            Call::new(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR)
+                .handle(UVERBS_ATTR_ADVISE_MR_PD_HANDLE, pd)
+                .and_then(|call| call.number(UVERBS_ATTR_ADVISE_MR_ADVICE, advice))
+                .and_then(|call| call.number(UVERBS_ATTR_ADVISE_MR_FLAGS, flags))
+                .and_then(|call| call.input(UVERBS_ATTR_ADVISE_MR_SGE_LIST, pieces.as_bytes()))
+                .and_then(|call| call.run(self.file()))
+                .map_err(|error| Error::io("bringing pages of a region on demand", error))?;
+        }
+        Ok(())
     }
 
     fn reg_dm_mr(
