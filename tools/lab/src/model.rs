@@ -63,9 +63,9 @@ impl Model {
 
     /// Like [`start`](Self::start), for one function, run by `tracer`: a program that executes the server, and ends
     /// with it.
-    pub fn start_traced(build: &Build, mut tracer: Command) -> Result<Self, ModelError> {
+    pub fn start_traced(build: &Build, mut tracer: Command, arguments: &[&str]) -> Result<Self, ModelError> {
         tracer.arg(build.program("mlx5")?);
-        Self::spawn(tracer, 1, &[], &log_filter())
+        Self::spawn(tracer, 1, arguments, &log_filter())
     }
 
     fn spawn(mut command: Command, functions: usize, arguments: &[&str], filter: &str) -> Result<Self, ModelError> {
