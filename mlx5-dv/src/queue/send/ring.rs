@@ -155,12 +155,17 @@ impl SendRing {
         unsafe {
             length.write(wqebbs as u8);
             if self.whole(index, wqebbs) {
-                // The first one separately: for one WQEBB a loop would be a call of memset. If the compiler knows the
-                // count, it merges the stores.
+                // One by one: for few WQEBBs a loop would be a call of memset. If the compiler knows the count, it
+                // merges the stores.
                 if wqebbs > 1 {
                     length.add(1).write(0);
                 }
-                (2..wqebbs).for_each(|inner| length.add(inner.into()).write(0));
+                if wqebbs > 2 {
+                    length.add(2).write(0);
+                }
+                if wqebbs > 3 {
+                    length.add(3).write_bytes(0, usize::from(wqebbs - 3));
+                }
             } else {
                 (1..wqebbs).for_each(|inner| self.length(index.wrapping_add(inner.into())).write(0));
             }

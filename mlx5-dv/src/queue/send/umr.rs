@@ -118,7 +118,9 @@ impl Scope {
     }
 }
 
-/// The segments between control segment and list.
+/// The segments between control segment and list. Passed by value: behind a reference it would be built in memory, and
+/// copied from there.
+#[derive(Clone, Copy)]
 pub(super) struct Change {
     control: UmrCtrlSeg,
     context: Mkc,
@@ -141,7 +143,7 @@ impl Change {
     }
 }
 
-impl Head for &Change {
+impl Head for Change {
     const LONG: bool = true;
 
     #[inline(always)]
@@ -166,13 +168,13 @@ impl Head for &Change {
 
 /// A list in the WQE, padded with zeros.
 trait List {
-    /// Octwords without padding.
+    /// Octwords without padding, at least one.
     fn octwords(&self) -> usize;
     /// Octword number `i`.
     fn octword(&self, i: usize) -> [u64; 2];
 }
 
-impl<L: List> Payload for &L {
+impl<L: List> Payload for L {
     #[inline(always)]
     fn bytes(&self) -> u64 {
         0
@@ -186,11 +188,13 @@ impl<L: List> Payload for &L {
     #[inline(always)]
     fn store(&self, room: &mut Room<'_>, at: usize) {
         let octwords = self.octwords();
+        // The last block as a whole: a loop over the padding would be a call of memset.
+        let last = at + (octwords - 1) / BLOCK * BLOCK;
+        for i in 0..BLOCK {
+            room.store(last + i, [0; 2]);
+        }
         for i in 0..octwords {
             room.store(at + i, self.octword(i));
-        }
-        for i in octwords..octwords.next_multiple_of(BLOCK) {
-            room.store(at + i, [0; 2]);
         }
     }
 }
@@ -447,10 +451,10 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         let rkey = key.key(registration.variant);
         let request = Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: rkey };
         match registration.memory {
-            KeyMemory::Parts(parts) => self.post_change(request, &change, &Parts(parts)),
-            KeyMemory::ListedParts { list, .. } => self.post_change(request, &change, Pointer(list)),
-            KeyMemory::Interleaved { turns, parts } => self.post_change(request, &change, &Turns { turns, parts }),
-            KeyMemory::Pages { pages, .. } => self.post_change(request, &change, &Pages(pages)),
+            KeyMemory::Parts(parts) => self.post_change(request, change, Parts(parts)),
+            KeyMemory::ListedParts { list, .. } => self.post_change(request, change, Pointer(list)),
+            KeyMemory::Interleaved { turns, parts } => self.post_change(request, change, Turns { turns, parts }),
+            KeyMemory::Pages { pages, .. } => self.post_change(request, change, Pages(pages)),
         }?;
         Ok(RemoteAddress { addr: registration.start, rkey })
     }
@@ -463,17 +467,17 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
     /// region's, or one with another variant fails the work request, and the queue pair moves to ERR. Errors:
     /// [`PostError`].
     pub fn local_invalidate(&mut self, wr_id: u64, flags: WrFlags, key: u32) -> Result<(), PostError> {
-        self.post_free(Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: key }, &Change::free(key as u8))
+        self.post_free(Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: key }, Change::free(key as u8))
     }
 
     /// Posts a UMR without a list.
-    pub(super) fn post_free(&mut self, request: Request, change: &Change) -> Result<(), PostError> {
+    pub(super) fn post_free(&mut self, request: Request, change: Change) -> Result<(), PostError> {
         self.post_change(request, change, Inline(&[]))
     }
 
     /// Posts a UMR.
     #[inline(always)]
-    fn post_change(&mut self, request: Request, change: &Change, list: impl Payload) -> Result<(), PostError> {
+    fn post_change(&mut self, request: Request, change: Change, list: impl Payload) -> Result<(), PostError> {
         let updates = self.service.key_updates();
         let segments = HEAD + list.segments(self.ring)?;
         if segments > updates.segments.into() {

@@ -53,6 +53,6 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
             WindowType::One => Change::free(variant),
             WindowType::Two => Change::free_own(variant),
         };
-        self.post_free(Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: window.key(variant) }, &change)
+        self.post_free(Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: window.key(variant) }, change)
     }
 }
