@@ -23,6 +23,9 @@
 //! module as target: `mlx5_dv::access` for bring-up, events and background failures, `mlx5_dv::objects` for objects
 //! that could not be destroyed, `mlx5_dv::memory` for missing huge pages. The death of a card is an ERROR; a feature
 //! that is not available is a WARN.
+//!
+//! # Features
+//! `serde`: [`queue::Peer`] and [`queue::RemoteAddress`] implement serde's traits, by their text or their bytes.
 
 // Waits use the clock: see clippy.toml.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -42,6 +45,8 @@ pub mod memory;
 mod net;
 pub mod objects;
 pub mod queue;
+#[cfg(feature = "serde")]
+mod serde_form;
 mod timestamp;
 
 pub use access::Options;

@@ -88,6 +88,9 @@ impl FromStr for RemoteAddress {
     }
 }
 
+#[cfg(feature = "serde")]
+crate::serde_form::text_and_bytes!(RemoteAddress, |bytes| Ok(RemoteAddress::from_bytes(bytes)));
+
 #[cfg(test)]
 mod tests {
     use super::*;

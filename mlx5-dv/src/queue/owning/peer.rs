@@ -76,6 +76,9 @@ impl FromStr for Peer {
     }
 }
 
+#[cfg(feature = "serde")]
+crate::serde_form::text_and_bytes!(Peer, Peer::from_bytes);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +115,37 @@ mod tests {
             all[..32].copy_from_slice(&bytes);
             let _ = Peer::from_bytes(&all);
         }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn serde_has_the_text_for_people_and_the_bytes_for_programs() {
+        use serde_test::{Configure, Token, assert_de_tokens, assert_de_tokens_error, assert_tokens};
+
+        let text = "0000:000057:5a3c1d:00000000000000000000ffff0a000001:02:00:c5:00:00:01";
+        let peer: Peer = text.parse().unwrap();
+        assert_tokens(&peer.readable(), &[Token::Str(text)]);
+        let bytes: &'static [u8] = peer.to_bytes().to_vec().leak();
+        assert_tokens(&peer.compact(), &[Token::Bytes(bytes)]);
+        let remote = RemoteAddress { addr: 0x7f52_a000_1000, rkey: 0x1803 };
+        assert_tokens(&remote.readable(), &[Token::Str("7f52a0001000:1803")]);
+        assert_tokens(&remote.compact(), &[Token::Bytes(&[0, 0, 0x7f, 0x52, 0xa0, 0, 0x10, 0, 0, 0, 0x18, 3])]);
+
+        let list = |bytes: &[u8]| {
+            let numbers = bytes.iter().map(|byte| Token::U8(*byte));
+            [Token::Seq { len: Some(bytes.len()) }]
+                .into_iter()
+                .chain(numbers)
+                .chain([Token::SeqEnd])
+                .collect::<Vec<_>>()
+        };
+        assert_de_tokens(&remote.compact(), &list(&remote.to_bytes()));
+        let refused = |token, error| assert_de_tokens_error::<serde_test::Compact<RemoteAddress>>(&[token], error);
+        refused(Token::Bytes(&[1, 2]), "invalid length 2, expected a text, or 12 bytes");
+        assert_de_tokens_error::<serde_test::Readable<RemoteAddress>>(
+            &[Token::Str("1000")],
+            "\"1000\" is not a remote address, such as 7f52a0001000:1803",
+        );
     }
 
     /// The line that `ibv_rc_pingpong` sends over TCP.

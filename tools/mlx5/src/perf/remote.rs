@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a server waits for the hello of one who has connected.
 const HELLO: Duration = Duration::from_secs(10);
 /// Version of the messages. Both ends must have the same.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Longest accepted line in bytes: enough for the largest number of queue pairs.
 const LONGEST_LINE: u64 = 16 << 20;
 /// Idle turns between two checks for a message from the other end.

@@ -35,13 +35,9 @@ impl Role {
 /// What the other end must know of a queue pair.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Address {
-    qpn: u32,
-    psn: u32,
-    gid: [u8; 16],
-    mac: Option<[u8; 6]>,
+    peer: Peer,
     /// Start of its memory: the outgoing message, then, one slot further, the incoming one.
-    addr: u64,
-    rkey: u32,
+    memory: RemoteAddress,
 }
 
 /// A completion.
@@ -191,19 +187,16 @@ impl TestQp {
 
     /// The address to send to the other end.
     pub fn address(&self) -> Result<Address, Failure> {
-        let Peer { qpn, psn, gid, mac, .. } = either!(&self.endpoint, endpoint => endpoint.local())?;
-        let memory = self.endpoint.region().remote_at(self.out);
-        Ok(Address { qpn, psn, gid, mac: mac.map(|mac| mac.0), addr: memory.addr, rkey: memory.rkey })
+        let peer = either!(&self.endpoint, endpoint => endpoint.local())?;
+        Ok(Address { peer, memory: self.endpoint.region().remote_at(self.out) })
     }
 
     /// Connects to the other end's queue pair.
     pub fn connect(&mut self, to: &Address) -> Result<(), Failure> {
-        let mac = to.mac.map(mlx5_dv::Mac);
-        let peer = Peer { qpn: to.qpn, psn: to.psn, gid: to.gid, lid: 0, mac };
-        either!(&mut self.endpoint, endpoint => endpoint.connect(&peer))?;
+        either!(&mut self.endpoint, endpoint => endpoint.connect(&to.peer))?;
         // Reads and atomics target the other end's outgoing message; writes, its incoming slot.
         let offset = if self.operation.fetches() { 0 } else { self.slot as u64 };
-        self.remote = RemoteAddress { addr: to.addr.wrapping_add(offset), rkey: to.rkey };
+        self.remote = RemoteAddress { addr: to.memory.addr.wrapping_add(offset), ..to.memory };
         Ok(())
     }
 
