@@ -22,6 +22,15 @@ pub trait SendDoorbell: Send + fmt::Debug {
         let _ = wqe;
         self.ring(control);
     }
+
+    /// Rings, if blocks would not be copied; otherwise does nothing and returns false, and
+    /// [`ring_with`](Self::ring_with) or [`ring`](Self::ring) follows. For modes chosen at run time: those that copy
+    /// nothing then skip the search for the blocks.
+    #[inline(always)]
+    fn ring_without(&mut self, control: u64) -> bool {
+        let _ = control;
+        false
+    }
 }
 
 impl<D: SendDoorbell + ?Sized> SendDoorbell for alloc::boxed::Box<D> {
@@ -30,6 +39,9 @@ impl<D: SendDoorbell + ?Sized> SendDoorbell for alloc::boxed::Box<D> {
     }
     fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
         (**self).ring_with(control, wqe);
+    }
+    fn ring_without(&mut self, control: u64) -> bool {
+        (**self).ring_without(control)
     }
 }
 
@@ -89,6 +101,21 @@ impl BlueFlame {
         barrier::flush_wc();
         self.second = !self.second;
     }
+
+    /// As [`ring_with`](SendDoorbell::ring_with), by a call: for doorbells that are mostly of another mode, whose code
+    /// this one must not make longer.
+    #[inline(always)]
+    pub fn call_with(&mut self, control: u64, wqe: &[Wqebb]) {
+        ring_out_of_line(BlueFlame { register: self.register, second: self.second }, control, wqe);
+        self.second = !self.second;
+    }
+}
+
+/// Rings once.
+// By value: with a reference to the queue's doorbell, the compiler would reload the queue's fields.
+#[inline(never)]
+fn ring_out_of_line(mut doorbell: BlueFlame, control: u64, wqe: &[Wqebb]) {
+    doorbell.ring_with(control, wqe);
 }
 
 impl SendDoorbell for BlueFlame {

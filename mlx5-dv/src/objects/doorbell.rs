@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use uar::mmio::BLUE_FLAME_REGISTER;
 use uar::{Arm, BlueFlame, CqDoorbell, Plain, SendDoorbell, Shared, UarPage, Wqebb};
 
-use super::uar::{PLAIN_REGISTER, Uar};
-use crate::caps::Caps;
+use super::uar::{PLAIN_REGISTER, Uar, blue_flame_is_there};
 use crate::error::{Error, Invalid, MappingKind};
 
 /// A doorbell mode of a send queue: `queue_pair.send_queue::<BlueFlame>()`.
 ///
 /// | mode | page | register | for |
 /// | --- | --- | --- | --- |
-/// | [`AnyDoorbell`] | uncached or not mapped | 0 | programs that must run everywhere: one predicted branch per ring |
+/// | [`AnyDoorbell`] | any | 0, or as [`BlueFlame`] | programs that must run everywhere: one predicted branch per ring |
 /// | [`Plain`] | mapped uncached (VFIO, DevX, the model) | 0 | any number of queues |
 /// | [`BlueFlame`] | mapped write combining ([`Uar::alloc_write_combining`], on DevX), or uncached | 1, exclusively | lowest latency, one queue per page |
 /// | [`Shared`]`<Plain>` | as [`Plain`] | 0, under a lock | queues of several threads on one page |
@@ -113,22 +111,6 @@ impl DoorbellMode for Plain {
     }
 }
 
-/// Log of the size of a BlueFlame register in crate `uar`.
-const LOG_BLUE_FLAME_REGISTER: u8 = BLUE_FLAME_REGISTER.trailing_zeros() as u8;
-
-/// `Ok` if the card has BlueFlame registers of the size that crate `uar` supports.
-fn blue_flame_is_there(caps: &Caps) -> Result<(), Error> {
-    let refused = |what: String, capability| Err(Error::Unsupported { what, capability });
-    match (caps.bf, caps.log_bf_reg_size) {
-        (false, _) => refused("BlueFlame; use the Plain doorbell, or AnyDoorbell".into(), "bf"),
-        (true, LOG_BLUE_FLAME_REGISTER) => Ok(()),
-        (true, other) => refused(
-            format!("BlueFlame registers of 512 bytes, these have 2^{other}; use the Plain doorbell, or AnyDoorbell"),
-            "log_bf_reg_size",
-        ),
-    }
-}
-
 impl DoorbellMode for BlueFlame {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
         blue_flame_is_there(uar.device().caps())?;
@@ -184,13 +166,40 @@ impl DoorbellMode for Trapped {
     }
 }
 
-/// [`Plain`] if the page is mapped, [`Trapped`] if not.
+/// The best doorbell of a page: [`Trapped`] if it is not mapped, [`BlueFlame`] if it was allocated
+/// [for one queue](Uar::alloc_for_one_queue) that copies, otherwise [`Plain`].
+// With a tag of its own: in a niche of the doorbells, it would take five instructions to tell them apart.
 #[derive(Debug)]
+#[repr(u8)]
 pub enum AnyDoorbell {
     /// Mapped: rings by a store.
     Plain(Plain),
+    /// Mapped: copies what is rung for alone.
+    BlueFlame(BlueFlame),
     /// Not mapped: rings by a call.
     Trapped(Trapped),
+}
+
+/// How a queue rings its doorbell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DoorbellKind {
+    /// By a store of eight bytes; the card fetches the work requests.
+    Plain,
+    /// By a copy of a work request that is posted alone; of several, as [`Plain`](Self::Plain).
+    BlueFlame,
+    /// By a call of the access: the page is not mapped.
+    Trapped,
+}
+
+impl Leased<AnyDoorbell> {
+    /// Which it is.
+    pub(crate) fn kind(&self) -> DoorbellKind {
+        match self.doorbell {
+            AnyDoorbell::Plain(_) => DoorbellKind::Plain,
+            AnyDoorbell::BlueFlame(_) => DoorbellKind::BlueFlame,
+            AnyDoorbell::Trapped(_) => DoorbellKind::Trapped,
+        }
+    }
 }
 
 impl SendDoorbell for AnyDoorbell {
@@ -198,37 +207,66 @@ impl SendDoorbell for AnyDoorbell {
     fn ring(&mut self, control: u64) {
         match self {
             AnyDoorbell::Plain(doorbell) => doorbell.ring(control),
+            AnyDoorbell::BlueFlame(doorbell) => doorbell.call_with(control, &[]),
             AnyDoorbell::Trapped(doorbell) => doorbell.ring(control),
         }
     }
 
     #[inline(always)]
-    fn ring_with(&mut self, control: u64, _: &[Wqebb]) {
-        self.ring(control);
+    fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
+        match self {
+            AnyDoorbell::BlueFlame(doorbell) => doorbell.call_with(control, wqe),
+            _ => self.ring(control),
+        }
+    }
+
+    #[inline(always)]
+    fn ring_without(&mut self, control: u64) -> bool {
+        match self {
+            AnyDoorbell::Plain(doorbell) => doorbell.ring(control),
+            AnyDoorbell::BlueFlame(_) => return false,
+            AnyDoorbell::Trapped(doorbell) => doorbell.ring(control),
+        }
+        true
     }
 }
 
 impl DoorbellMode for AnyDoorbell {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
-        let doorbell = match uar.is_mapped() {
-            true => AnyDoorbell::Plain(Plain::new(plain_registers(uar)?, PLAIN_REGISTER)),
-            false => AnyDoorbell::Trapped(Trapped(Arc::clone(uar))),
-        };
-        Ok(Leased::new(doorbell, uar))
+        if !uar.is_mapped() {
+            return Ok(Leased::new(AnyDoorbell::Trapped(Trapped(Arc::clone(uar))), uar));
+        }
+        if !uar.copies() {
+            return Ok(Leased::new(AnyDoorbell::Plain(Plain::new(plain_registers(uar)?, PLAIN_REGISTER)), uar));
+        }
+        let doorbell = uar.take_blue_flame(registers(uar)?);
+        let doorbell = doorbell.ok_or_else(|| blue_flame_taken(uar, "another queue", "allocate another Uar"))?;
+        Ok(Leased::exclusive(AnyDoorbell::BlueFlame(doorbell), uar))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::UnsafeCell;
+    use std::ptr::NonNull;
+
     use super::*;
 
+    #[repr(C, align(4096))]
+    struct Page(UnsafeCell<[u64; 512]>);
+
     #[test]
-    fn blue_flame_is_refused_where_the_card_has_none_or_another() {
-        let caps = |bf, log_bf_reg_size| Caps { bf, log_bf_reg_size, ..Caps::default() };
-        assert!(blue_flame_is_there(&caps(true, 9)).is_ok());
-        for (caps, named) in [(caps(false, 9), "capability bf"), (caps(true, 8), "log_bf_reg_size")] {
-            let text = blue_flame_is_there(&caps).unwrap_err().to_string();
-            assert!(text.contains(named) && text.contains("AnyDoorbell"), "{text}");
-        }
+    fn any_doorbell_copies_what_is_alone_and_rings_for_the_rest() {
+        let page = Page(UnsafeCell::new([0; 512]));
+        // SAFETY: 4096 bytes, aligned; they outlive the doorbell.
+        let registers = unsafe { UarPage::new(NonNull::from(&page).cast()) };
+        let mut doorbell = AnyDoorbell::BlueFlame(BlueFlame::new(registers, 1));
+        let blocks: [Wqebb; 2] = [[7; 8], [9; 8]];
+        doorbell.ring_with(7, &blocks);
+        // SAFETY: nobody stores to it now.
+        let buffer = |second: usize| unsafe { &(&*page.0.get())[(0xa00 + 0x100 * second) / 8..][..16] };
+        assert_eq!(buffer(0), blocks.as_flattened());
+        doorbell.ring(5);
+        assert_eq!((u64::from_be(buffer(1)[0]), &buffer(1)[1..]), (5, &[0; 15][..]));
     }
 }

@@ -6,6 +6,7 @@ use uar::{BlueFlame, Plain, Shared, UarPage};
 
 use super::object::{DestroyError, destroy_sole};
 use crate::access::{BarMapping, UarHandle, UarMapping};
+use crate::caps::Caps;
 use crate::device::Device;
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
@@ -26,6 +27,20 @@ enum Holder {
     Shared(Shared<BlueFlame>),
 }
 
+/// Whether a queue copies work requests that it posts alone to the card (PRM "BlueFlame"): the card then need not fetch
+/// them, which takes a round trip over PCIe off each message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Copying {
+    /// Where the page is mapped write combining: with a kernel that has found that the machine combines writes
+    /// (`devx:`), and a card with BlueFlame. Everywhere else a copy would be a PCIe write for each eight bytes.
+    #[default]
+    WhereItPays,
+    /// On every card that has BlueFlame, though the page be uncached.
+    Always,
+    /// Nowhere: the doorbell alone.
+    Never,
+}
+
 /// A page of doorbell registers. Use one per thread: queues that share a page should run on the same thread. PRM "User
 /// Access Region".
 #[derive(Debug)]
@@ -33,6 +48,8 @@ pub struct Uar {
     /// The plain register under a lock, created on first use.
     shared_plain: OnceLock<Shared<Plain>>,
     blue_flame: Mutex<Holder>,
+    /// Whether [`AnyDoorbell`](super::AnyDoorbell) copies.
+    copies: bool,
     freed: bool,
     handle: UarHandle,
     device: Arc<Device>,
@@ -41,18 +58,41 @@ pub struct Uar {
 impl Uar {
     /// Allocates a page for any doorbell. Errors: [`Error::Command`], [`Error::Io`] if it cannot be mapped.
     pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
-        Self::mapped(device, UarMapping::Uncached)
+        Self::mapped(device, UarMapping::Uncached, false)
+    }
+
+    /// Allocates a page for one queue, whose [`AnyDoorbell`](super::AnyDoorbell) copies work requests as `copying`
+    /// says.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc); for [`Copying::Always`] [`Error::Unsupported`] on a card without BlueFlame.
+    pub fn alloc_for_one_queue(device: &Arc<Device>, copying: Copying) -> Result<Arc<Self>, Error> {
+        let there = blue_flame_is_there(device.caps());
+        match (copying, there) {
+            (Copying::Always, there) => there.and_then(|()| Self::mapped(device, UarMapping::WriteCombining, true)),
+            (Copying::WhereItPays, Ok(())) => Self::mapped(device, UarMapping::WriteCombining, false),
+            (Copying::WhereItPays, Err(_)) | (Copying::Never, _) => Self::alloc(device),
+        }
     }
 
     /// Allocates a page for [`BlueFlame`] alone, mapped write combining if available (`devx:`). Errors: as for
     /// [`alloc`](Self::alloc).
     pub fn alloc_write_combining(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
-        Self::mapped(device, UarMapping::WriteCombining)
+        Self::mapped(device, UarMapping::WriteCombining, false)
     }
 
-    fn mapped(device: &Arc<Device>, wanted: UarMapping) -> Result<Arc<Self>, Error> {
+    /// Allocates a page; `copies`: even if it is uncached.
+    fn mapped(device: &Arc<Device>, wanted: UarMapping, copies: bool) -> Result<Arc<Self>, Error> {
         let handle = device.access().alloc_uar(wanted)?;
+        let copies = copies || handle.cached() == UarMapping::WriteCombining;
+        tracing::debug!(
+            "UAR page {:#x}: {:?}, work requests posted alone are {}copied",
+            handle.uar_page(),
+            handle.cached(),
+            if copies { "" } else { "not " }
+        );
         Ok(Arc::new(Uar {
+            copies,
             shared_plain: OnceLock::new(),
             blue_flame: Mutex::new(Holder::Nobody),
             freed: false,
@@ -79,6 +119,11 @@ impl Uar {
     /// Whether stores are write combining: then the plain register cannot be used.
     pub fn is_write_combining(&self) -> bool {
         self.is_mapped() && self.handle.cached() == UarMapping::WriteCombining
+    }
+
+    /// Whether a queue with [`AnyDoorbell`](super::AnyDoorbell) copies what it posts alone.
+    pub fn copies(&self) -> bool {
+        self.is_mapped() && self.copies
     }
 
     /// The mapping of the page, if it could be mapped.
@@ -144,6 +189,37 @@ impl Drop for Uar {
     fn drop(&mut self) {
         if let Err(error) = self.free() {
             tracing::error!(%error, "a UAR page was not given back");
+        }
+    }
+}
+
+/// Log of the size of a BlueFlame register in crate `uar`.
+const LOG_BLUE_FLAME_REGISTER: u8 = uar::mmio::BLUE_FLAME_REGISTER.trailing_zeros() as u8;
+
+/// `Ok` if the card has BlueFlame registers of the size that crate `uar` supports.
+pub(super) fn blue_flame_is_there(caps: &Caps) -> Result<(), Error> {
+    let refused = |what: String, capability| Err(Error::Unsupported { what, capability });
+    match (caps.bf, caps.log_bf_reg_size) {
+        (false, _) => refused("BlueFlame; use the Plain doorbell, or AnyDoorbell".into(), "bf"),
+        (true, LOG_BLUE_FLAME_REGISTER) => Ok(()),
+        (true, other) => refused(
+            format!("BlueFlame registers of 512 bytes, these have 2^{other}; use the Plain doorbell, or AnyDoorbell"),
+            "log_bf_reg_size",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blue_flame_is_refused_where_the_card_has_none_or_another() {
+        let caps = |bf, log_bf_reg_size| Caps { bf, log_bf_reg_size, ..Caps::default() };
+        assert!(blue_flame_is_there(&caps(true, 9)).is_ok());
+        for (caps, named) in [(caps(false, 9), "capability bf"), (caps(true, 8), "log_bf_reg_size")] {
+            let text = blue_flame_is_there(&caps).unwrap_err().to_string();
+            assert!(text.contains(named) && text.contains("AnyDoorbell"), "{text}");
         }
     }
 }

@@ -2,6 +2,7 @@
 //! errors, refusals.
 
 mod atomics;
+mod copying;
 mod data;
 mod device_memory;
 mod endpoints;

@@ -13,7 +13,7 @@ use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::RemoteAddress;
-use crate::objects::{AccessFlags, AnyDoorbell, Buffer, Pd, QueuePair, RtrAttributes, RtsAttributes};
+use crate::objects::{AccessFlags, AnyDoorbell, Buffer, DoorbellKind, Pd, QueuePair, RtrAttributes, RtsAttributes};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, WorkError};
 use crate::queue::error::RetireError;
@@ -99,6 +99,11 @@ impl<S: Connected> Connection<S> {
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.link.qp
+    }
+
+    /// How its sends ring the doorbell; `None` before it is connected, and without a send queue.
+    pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
+        self.link.doorbell_kind()
     }
 
     /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.

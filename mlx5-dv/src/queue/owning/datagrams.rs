@@ -11,7 +11,8 @@ use super::endpoint::{EndpointError, EndpointReceives, Window};
 use super::queues::Queues;
 use crate::error::Error;
 use crate::objects::{
-    AddressHandle, AnyDoorbell, CqOptions, DatagramAttributes, MemoryRegion, QpOptions, QueuePair, Uar,
+    AddressHandle, AnyDoorbell, Copying, CqOptions, DatagramAttributes, DoorbellKind, MemoryRegion, QpOptions,
+    QueuePair, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::Completion;
@@ -34,12 +35,21 @@ pub struct DatagramOptions {
     pub events: bool,
     /// Q_Key that received datagrams must carry. `None` is for queue pair 1, of general services, whose Q_Key is fixed.
     pub qkey: Option<u32>,
+    /// Whether datagrams that are posted alone are copied to the card. Default: where it pays.
+    pub copying: Copying,
 }
 
 impl DatagramOptions {
     /// Receives datagrams that carry `qkey`; everything else is default.
     pub fn new(qkey: u32) -> Self {
-        DatagramOptions { send_depth: 128, recv_depth: 128, inline_bytes: 28, events: false, qkey: Some(qkey) }
+        DatagramOptions {
+            send_depth: 128,
+            recv_depth: 128,
+            inline_bytes: 28,
+            events: false,
+            qkey: Some(qkey),
+            copying: Copying::default(),
+        }
     }
 
     /// Queue pair 1, for general services: management datagrams. A function has only one; on `devx:` the kernel uses
@@ -81,7 +91,7 @@ impl DatagramEndpoint {
     /// [`Error::Command`].
     pub fn new(region: &Arc<MemoryRegion>, options: &DatagramOptions) -> Result<Self, Error> {
         let pd = region.pd();
-        let uar = Uar::alloc(pd.device())?;
+        let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let mut cq_options = CqOptions::default().entries(options.send_depth.saturating_add(options.recv_depth));
         cq_options.events = options.events;
         let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
@@ -96,6 +106,11 @@ impl DatagramEndpoint {
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.qp
+    }
+
+    /// How it rings the doorbell; `None` without a send queue.
+    pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
+        self.queues.send.as_ref().map(DatagramSendQueue::doorbell_kind)
     }
 
     /// The region.

@@ -10,7 +10,8 @@ use super::setup::ConnectionOptions;
 use crate::error::Error;
 use crate::memory::RemoteAddress;
 use crate::objects::{
-    Buffer, CqOptions, DcTarget, Dct, DctOptions, InitiatorAttributes, Pd, QpOptions, QueuePair, Srq, SrqOptions, Uar,
+    Buffer, CqOptions, DcTarget, Dct, DctOptions, DoorbellKind, InitiatorAttributes, Pd, QpOptions, QueuePair, Srq,
+    SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::error::RetireError;
@@ -88,7 +89,7 @@ impl DcInitiator {
     /// [`Error::Unsupported`] on a card without the transport; [`Error::Invalid`] if the options exceed a capability;
     /// [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: &ConnectionOptions) -> Result<Self, Error> {
-        let uar = Uar::alloc(pd.device())?;
+        let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, options)?;
         let qp_options = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options.dc_initiator())?;
@@ -102,6 +103,11 @@ impl DcInitiator {
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.sends.qp
+    }
+
+    /// How it rings the doorbell.
+    pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
+        self.sends.doorbell_kind()
     }
 
     /// SEND of `buffer` to the target `to`. Errors: [`Refused`], with the buffer.

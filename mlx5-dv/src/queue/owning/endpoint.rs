@@ -11,7 +11,7 @@ use super::queues::RetiredBatch;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AnyDoorbell, MemoryRegion, QueuePair, RtrAttributes, RtsAttributes, Uar};
+use crate::objects::{AnyDoorbell, DoorbellKind, MemoryRegion, QueuePair, RtrAttributes, RtsAttributes, Uar};
 use crate::queue::completion::decode::{Completion, WorkError};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
@@ -90,7 +90,8 @@ impl Endpoint {
     /// # Errors
     /// As for [`Connection::new`](crate::queue::Connection::new).
     pub fn new(region: &Arc<MemoryRegion>, options: ConnectionOptions) -> Result<Self, Error> {
-        Self::of_service(region, &Uar::alloc(region.pd().device())?, options)
+        let uar = Uar::alloc_for_one_queue(region.pd().device(), options.copying)?;
+        Self::of_service(region, &uar, options)
     }
 
     /// As [`new`](Self::new), but rings through `uar` instead of its own page. Endpoints of one thread can share a
@@ -121,6 +122,11 @@ impl<S: Connected> Endpoint<S> {
     /// The region.
     pub fn region(&self) -> &Arc<MemoryRegion> {
         &self.region
+    }
+
+    /// How its sends ring the doorbell; `None` before it is connected, and without a send queue.
+    pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
+        self.link.doorbell_kind()
     }
 
     /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.

@@ -15,8 +15,8 @@ use crate::error::Error;
 use crate::memory::DataSegment;
 use crate::net::Mac;
 use crate::objects::{
-    AnyDoorbell, Buffer, CqOptions, MOST_HEADERS, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
-    headers,
+    AnyDoorbell, Buffer, Copying, CqOptions, DoorbellKind, MOST_HEADERS, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
+    TransportDomain, Uar, headers,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::Side;
@@ -40,11 +40,21 @@ pub struct EthernetOptions {
     pub vector: u32,
     /// The Ethernet priority of its frames, 0 to 7. Default: 0.
     pub priority: u8,
+    /// Whether frames that are posted alone are copied to the card. Default: where it pays.
+    pub copying: Copying,
 }
 
 impl Default for EthernetOptions {
     fn default() -> Self {
-        EthernetOptions { send_depth: 128, recv_depth: 128, inline_bytes: 18, events: false, vector: 0, priority: 0 }
+        EthernetOptions {
+            send_depth: 128,
+            recv_depth: 128,
+            inline_bytes: 18,
+            events: false,
+            vector: 0,
+            priority: 0,
+            copying: Copying::default(),
+        }
     }
 }
 
@@ -89,7 +99,7 @@ impl EthernetQueue {
     }
 
     fn in_domain(pd: &Arc<Pd>, domain: &Arc<TransportDomain>, options: EthernetOptions) -> Result<Self, Error> {
-        let uar = Uar::alloc(pd.device())?;
+        let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let entries = options.send_depth.saturating_add(options.recv_depth);
         let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
         cq_options.events = options.events;
@@ -119,6 +129,11 @@ impl EthernetQueue {
         self.queues.send = Some(self.sq.send_queue()?);
         self.queues.receive = Some(self.rq.receive_queue()?);
         Ok(())
+    }
+
+    /// How its frames ring the doorbell; `None` while it is not started.
+    pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
+        self.queues.send.as_ref().map(EthernetSendQueue::doorbell_kind)
     }
 
     /// The card.

@@ -10,7 +10,9 @@ use super::receives::Receives;
 use super::sends::{self, Sends};
 use super::setup::{self, ConnectionOptions, Peer};
 use crate::error::Error;
-use crate::objects::{Buffer, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, Srq, SrqOptions, Uar, Xrcd};
+use crate::objects::{
+    Buffer, CqOptions, DoorbellKind, InitAttributes, Pd, QpOptions, QueuePair, Srq, SrqOptions, Uar, Xrcd,
+};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::error::RetireError;
 use crate::queue::receive::shared::SharedReceiveQueue;
@@ -109,7 +111,7 @@ impl XrcConnection {
     /// # Errors
     /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, domain: &Arc<Xrcd>, options: ConnectionOptions) -> Result<Self, Error> {
-        let uar = Uar::alloc(pd.device())?;
+        let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, &options)?;
         let qp = |qp_options| {
             let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
@@ -121,6 +123,11 @@ impl XrcConnection {
         let psn = setup::first_psn(&initiator, &options);
         let sends = Sends::new(initiator, cq, options.send_depth, "an XRC connection");
         Ok(XrcConnection { sends, target, options, psn })
+    }
+
+    /// How its sends ring the doorbell; `None` before it is connected.
+    pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
+        self.sends.doorbell_kind()
     }
 
     /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.

@@ -6,7 +6,7 @@ use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use super::setup::ConnectionOptions;
 use crate::error::Error;
 use crate::memory::DataSegment;
-use crate::objects::{AnyDoorbell, Buffer, CqOptions, Pd, QueuePair, Uar};
+use crate::objects::{AnyDoorbell, Buffer, CqOptions, DoorbellKind, Pd, QueuePair, Uar};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Side, work_of};
 use crate::queue::error::{PostError, RetireError};
@@ -40,6 +40,11 @@ impl<S: Service<Object = QueuePair>> Sends<S> {
     /// Those of `qp`, of up to `depth` work requests, which complete in `cq` alone.
     pub(super) fn new(qp: Arc<QueuePair>, cq: CompletionQueue, depth: u32, what: &'static str) -> Self {
         Sends { queue: None, in_flight: InFlight::new(depth, 0), cq, qp, what }
+    }
+
+    /// How it rings the doorbell, once it has its queue.
+    pub(super) fn doorbell_kind(&self) -> Option<DoorbellKind> {
+        self.queue.as_ref().map(SendQueue::doorbell_kind)
     }
 
     /// Posts one work request by `post`, and rings the doorbell. Keeps `buffer`, which it uses, until its completion,

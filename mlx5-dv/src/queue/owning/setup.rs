@@ -10,8 +10,8 @@ use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::{
-    AccessFlags, AddressPath, AnyDoorbell, CqModeration, CqOptions, InitAttributes, Pd, QpOptions, QueuePair,
-    RtrAttributes, RtsAttributes, Uar,
+    AccessFlags, AddressPath, AnyDoorbell, Copying, CqModeration, CqOptions, DoorbellKind, InitAttributes, Pd,
+    QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::receive::ReceiveQueue;
@@ -56,6 +56,9 @@ pub struct ConnectionOptions {
     pub rts: RtsAttributes,
     /// RNR NAK timer code sent to the remote if no receive is posted, 5 bits. Default: 12 (0.64 ms).
     pub min_rnr_timer: u8,
+    /// Whether work requests that are posted alone are copied to the card. Not for queues on a page of the caller's.
+    /// Default: where it pays.
+    pub copying: Copying,
 }
 
 impl Default for ConnectionOptions {
@@ -78,6 +81,7 @@ impl Default for ConnectionOptions {
             path_mtu: None,
             rts: RtsAttributes::new(0),
             min_rnr_timer: 12,
+            copying: Copying::default(),
         }
     }
 }
@@ -110,7 +114,8 @@ pub(super) struct Link<S: Connected = Messages> {
 impl<S: Connected> Link<S> {
     /// Creates a queue pair in INIT: receives may be posted.
     pub(super) fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
-        Self::on(pd, &Uar::alloc(pd.device())?, options)
+        let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
+        Self::on(pd, &uar, options)
     }
 
     /// As [`new`](Self::new), but rings through `uar`, which others may use, too.
@@ -135,6 +140,11 @@ impl<S: Connected> Link<S> {
     /// What to tell the remote.
     pub(super) fn local(&self) -> Result<Peer, Error> {
         local(&self.qp, &self.options, self.psn)
+    }
+
+    /// How it rings, once connected with a send queue.
+    pub(super) fn doorbell_kind(&self) -> Option<DoorbellKind> {
+        self.queues.send.as_ref().map(SendQueue::doorbell_kind)
     }
 
     /// Connects to `peer`: INIT to RTR to RTS.

@@ -9,7 +9,7 @@ use mlx5_prm::wqe::{SEGMENT, WQEBB};
 use uar::{SendDoorbell, barrier};
 
 use crate::memory::DataSegment;
-use crate::objects::{AnyDoorbell, Leased, QueuePair, SendPermit, SendRingOwner};
+use crate::objects::{AnyDoorbell, DoorbellKind, Leased, QueuePair, SendPermit, SendRingOwner};
 use crate::queue::completion::decode::Work;
 use crate::queue::error::{Full, PostError, RetireError};
 
@@ -106,6 +106,13 @@ impl<D: SendDoorbell, S: Service<Object = QueuePair>> SendQueue<D, S> {
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.object
+    }
+}
+
+impl<S: Service> SendQueue<AnyDoorbell, S> {
+    /// How it rings its doorbell.
+    pub fn doorbell_kind(&self) -> DoorbellKind {
+        self.doorbell.kind()
     }
 }
 
@@ -267,6 +274,9 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         barrier::to_device();
         self.ring.record.post(self.next as u16);
         let control = u64::from_be(self.control);
+        if self.doorbell.ring_without(control) {
+            return;
+        }
         match wqebbs {
             // The common case: a BlueFlame doorbell then needs no check of the count.
             1 => self.doorbell.ring_with(control, self.ring.blocks(self.first, 1)),
