@@ -45,3 +45,37 @@ impl Drop for Mapping {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::thread;
+
+    use super::*;
+
+    /// For ThreadSanitizer (.ci/tsan), which has to know of `mmap` and `munmap`: else two owners of one address, one
+    /// after the other, are a race to it. Nothing else orders these threads.
+    #[test]
+    fn an_address_unmapped_by_one_thread_and_mapped_by_another_is_no_race() {
+        const LEN: usize = 1 << 20;
+        let file = File::from(rustix::fs::memfd_create("reused", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(LEN as u64).unwrap();
+        let write = |mapping: &Mapping| {
+            // SAFETY: inside the mapping, and of this thread alone.
+            unsafe { mapping.address().cast::<u64>().write_volatile(1) };
+            mapping.address().as_ptr().addr()
+        };
+        for _ in 0..16 {
+            let left = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                scope.spawn(|| left.store(write(&Mapping::of(&file, LEN).unwrap()), Relaxed));
+                scope.spawn(|| {
+                    while left.load(Relaxed) == 0 {
+                        thread::yield_now();
+                    }
+                    write(&Mapping::of(&file, LEN).unwrap());
+                });
+            });
+        }
+    }
+}
