@@ -2,7 +2,7 @@
 //! driver.
 //!
 //! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
-//! The other end may be this program or `ibv_xsrq_pingpong`. Over `devx:` there are no XRC shared receive queues.
+//! The other end may be this program or `ibv_xsrq_pingpong`.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -39,7 +39,7 @@ struct Options {
     /// TCP port of the server.
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
-    /// Device: sim, vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
+    /// Device: sim, devx:mlx5_0, vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
     /// Number of messages each way.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::objects::{
-    AccessFlags, AddressPath, AnyDoorbell, CqOptions, InitAttributes, MemoryRegion, Pd, QpOptions, QueuePair,
-    RtrAttributes, RtsAttributes, Srq, SrqOptions, Uar, Xrcd,
+    AccessFlags, AddressPath, AnyDoorbell, CqOptions, InitAttributes, MemoryRegion, OpenXrcd, Pd, QpOptions, QueuePair,
+    RtrAttributes, RtsAttributes, Srq, SrqOptions, Uar, XrcTarget, Xrcd,
 };
 use mlx5_dv::queue::{
     Completion, CompletionQueue, MaskedAdd, MaskedSwap, Operation, RemoteSrq, SharedReceiveQueue, WorkError, WrFlags,
@@ -74,7 +74,7 @@ impl Receiver {
 /// A card, and on it a connection into a domain.
 struct Stage {
     send: XrcSendQueue<AnyDoorbell>,
-    target: Arc<QueuePair>,
+    target: Arc<XrcTarget>,
     sent: CompletionQueue,
     region: Arc<MemoryRegion>,
     domain: Arc<Xrcd>,
@@ -94,13 +94,14 @@ impl Stage {
         let sent = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
         let qp = |options| QueuePair::create(&pd, &uar, sent.cq(), sent.cq(), options).unwrap();
         let initiator = qp(QpOptions::default().wqes(16, 0).sges(2, 1).xrc_initiator(&own));
-        let target = qp(QpOptions::default().xrc_target(&domain));
+        let target = XrcTarget::create(&pd, &uar, sent.cq(), &domain).unwrap();
         let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
-        for (one, other) in [(&initiator, &target), (&target, &initiator)] {
-            let remote_access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
-            one.init(&InitAttributes { remote_access, ..InitAttributes::default() }).unwrap();
-            one.ready_to_receive(&RtrAttributes::new(other.qpn(), 5, path)).unwrap();
-        }
+        let remote_access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+        let init = InitAttributes { remote_access, ..InitAttributes::default() };
+        initiator.init(&init).unwrap();
+        initiator.ready_to_receive(&RtrAttributes::new(target.qpn(), 5, path)).unwrap();
+        target.init(&init).unwrap();
+        target.ready_to_receive(&RtrAttributes::new(initiator.qpn(), 5, path)).unwrap();
         // A target works from RTR on.
         initiator.ready_to_send(&RtsAttributes::new(5)).unwrap();
         let region = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).unwrap();
@@ -273,13 +274,13 @@ fn what_makes_no_sense_is_refused() {
     };
     let mut without = QpOptions::default();
     without.service = mlx5_prm::values::ServiceType::Xrc;
-    says(create(without).unwrap_err(), &["xrc_initiator or xrc_target"]);
-    says(create(QpOptions::default().srq(receiver.srq.srq())).unwrap_err(), &["XRC domain", "QpOptions::xrc_target"]);
-    says(stage.target.send_queue::<AnyDoorbell>().unwrap_err(), &["service XRC"]);
-    says(stage.target.xrc_send_queue::<AnyDoorbell>().unwrap_err(), &["RTR", "xrc_send_queue needs RTS"]);
-    stage.target.ready_to_send(&RtsAttributes::new(5)).unwrap();
-    says(stage.target.xrc_send_queue::<AnyDoorbell>().unwrap_err(), &["QpOptions::send_wqes above 0"]);
-    says(stage.target.receive_queue().unwrap_err(), &["QpOptions::recv_wqes above 0"]);
+    says(create(without).unwrap_err(), &["QpOptions::xrc_initiator"]);
+    says(create(QpOptions::default().srq(receiver.srq.srq())).unwrap_err(), &["XRC domain", "XrcTarget"]);
+    let skipped = stage.target.init(&InitAttributes::default()).unwrap_err();
+    says(skipped, &["RTR", "init needs RST"]);
+    let file = std::fs::File::open("/dev/null").unwrap();
+    says(Xrcd::open(&stage.device, &file, OpenXrcd::Join).unwrap_err(), &["XRC domain of several processes", "devx:"]);
+    says(XrcTarget::open(&stage.domain, 0x43).unwrap_err(), &["target of several processes", "devx:"]);
     assert_eq!((RemoteSrq::new(1 << 24), RemoteSrq::new(0xff_ffff).is_some()), (None, true));
     let bad = SrqOptions::default().user_index(1 << 24);
     says(Srq::create_xrc(&stage.pd, &stage.domain, stage.sent.cq(), bad).unwrap_err(), &["user_index", "24 bits"]);

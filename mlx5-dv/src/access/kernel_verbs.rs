@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::device_memory::MemicHandle;
 use super::handle::{ObjectHandle, UmemHandle};
+use super::kernel_xrc::KernelXrc;
 use crate::error::{CommandError, Error};
 use crate::memory::HostMemory;
 
@@ -20,6 +21,14 @@ pub enum KernelObjectKind {
     DeviceMemory,
     /// A rate limit.
     RateLimit,
+    /// An XRC domain.
+    Xrcd,
+    /// A completion queue for shared receive queues of an XRC domain.
+    CompletionQueue,
+    /// A shared receive queue of an XRC domain.
+    SharedReceiveQueue,
+    /// A target of extended reliable connections.
+    QueuePair,
 }
 
 impl fmt::Display for KernelObjectKind {
@@ -29,6 +38,10 @@ impl fmt::Display for KernelObjectKind {
             KernelObjectKind::Region => "memory region",
             KernelObjectKind::DeviceMemory => "device memory",
             KernelObjectKind::RateLimit => "rate limit",
+            KernelObjectKind::Xrcd => "XRC domain",
+            KernelObjectKind::CompletionQueue => "CQ",
+            KernelObjectKind::SharedReceiveQueue => "SRQ",
+            KernelObjectKind::QueuePair => "QP",
         })
     }
 }
@@ -61,6 +74,8 @@ pub struct KernelRegion {
 
 /// The kernel's own objects, on a function that the kernel has. Access rights are `IB_UVERBS_ACCESS_...`.
 pub trait KernelVerbs {
+    /// XRC domains, and the queues in them.
+    fn xrc(&self) -> &dyn KernelXrc;
     /// Another descriptor of the context's file.
     fn context(&self) -> Result<OwnedFd, Error>;
     /// Allocates a protection domain: its handle, and `pd` for contexts.

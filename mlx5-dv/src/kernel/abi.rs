@@ -428,6 +428,8 @@ macro_rules! structures {
     };
 }
 
+pub mod shared;
+
 structures! {
     /// The header of a call, followed by its attributes.
     CallHeader, "ib_uverbs_ioctl_hdr" {

@@ -19,6 +19,7 @@ use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use super::ring::RingMemory;
 use super::uar::Uar;
+use crate::access::{KernelCq, KernelObjectKind, KernelVerbs, ObjectHandle};
 use crate::caps::{CapPage, Caps};
 use crate::clock::Clock;
 use crate::device::Device;
@@ -163,6 +164,9 @@ pub struct CqOptions {
     /// Parent domain in whose memory its rings lie: see [`Pd::alloc_parent`]. Default: none, or that of the queue that
     /// creates it.
     pub parent_domain: Option<Arc<Pd>>,
+    /// Whether it is for shared receive queues of XRC domains, which on `devx:` complete into queues of the kernel's
+    /// alone. Default: no.
+    pub for_xrc: bool,
     /// Compression of its receives; set by the queue that decodes it.
     compression: Option<Compression>,
 }
@@ -177,6 +181,7 @@ impl Default for CqOptions {
             vector: 0,
             moderation,
             parent_domain: None,
+            for_xrc: false,
             compression: None,
         }
     }
@@ -225,6 +230,12 @@ impl CqOptions {
         self
     }
 
+    /// Enables [`for_xrc`](Self::for_xrc).
+    pub fn for_xrc(mut self) -> Self {
+        self.for_xrc = true;
+        self
+    }
+
     /// For a completion queue of a queue in `pd`: its rings lie where that one's do, unless the options say another
     /// place.
     pub(crate) fn beside(self, pd: &Arc<Pd>) -> Self {
@@ -257,6 +268,8 @@ pub struct Cq {
     /// Whether there are stale completions. Polling checks only this.
     has_former: AtomicBool,
     unread: Mutex<Unread>,
+    /// The channel of its events, of a queue of the kernel's.
+    channel: Option<OwnedFd>,
     object: Object,
     /// The doorbell record, and the ring until the first resize.
     memory: RingMemory,
@@ -321,6 +334,9 @@ impl Cq {
         let ring_len = 1 << (log_size + options.cqe_size.shift());
         let memory = RingMemory::in_domain(device, domain, ring_len, UNWRITTEN)?;
 
+        if let (true, Some(kernel)) = (options.for_xrc, device.access().kernel_verbs()) {
+            return Self::create_in_kernel(kernel, uar, options, log_size, memory);
+        }
         let mut context = Cqc::default();
         context
             .w()
@@ -350,16 +366,68 @@ impl Cq {
             })
         };
         let (object, out) = created?;
-        Ok(Arc::new(Cq {
-            cqn: out.cqn(),
+        Ok(Arc::new(Cq::of(out.cqn(), options, log_size, object, memory, uar)))
+    }
+
+    /// As [`create`](Self::create), by the kernel's verbs, in `memory`.
+    fn create_in_kernel(
+        kernel: &dyn KernelVerbs,
+        uar: &Arc<Uar>,
+        options: CqOptions,
+        log_size: u32,
+        memory: RingMemory,
+    ) -> Result<Arc<Self>, Error> {
+        if options.compression.is_some() {
+            let what = "a completion queue with CqOptions::for_xrc".into();
+            return Err(
+                Invalid::Requires { what, requires: "a queue that does not decode compressed completions" }.into()
+            );
+        }
+        let spec = KernelCq {
+            ring: memory.at(0)?.addr().get() as u64,
+            record: memory.record()?.addr().get() as u64,
+            entries: 1 << log_size,
+            entry_size: 1 << options.cqe_size.shift(),
+            uar_page: uar.index(),
+            vector: options.vector,
+            events: options.events,
+        };
+        // SAFETY: names only `memory`, which belongs to this queue. It is kept beside the object, destroyed after it,
+        // and leaked if that fails.
+        let made = unsafe { kernel.xrc().create_cq(&spec) }?;
+        let name = format!("CQ {:#x}", made.cqn);
+        let object = Object::of_kernel(uar.device(), KernelObjectKind::CompletionQueue, made.handle, name);
+        let (moderation, mut cq) = (options.moderation, Cq::of(made.cqn, options, log_size, object, memory, uar));
+        cq.channel = made.events;
+        if moderation != CqModeration::default() {
+            cq.moderate(&moderation)?;
+        }
+        Ok(Arc::new(cq))
+    }
+
+    fn of(cqn: u32, options: CqOptions, log_size: u32, object: Object, memory: RingMemory, uar: &Arc<Uar>) -> Self {
+        Cq {
+            cqn,
             options,
             subscribed: AtomicBool::new(false),
             has_former: AtomicBool::new(false),
             unread: Mutex::new(Unread { former: vec![], log_size, resized: None }),
+            channel: None,
             object,
             memory,
             uar: Arc::clone(uar),
-        }))
+        }
+    }
+
+    /// The kernel's handle, for a shared receive queue of an XRC domain. Errors: it is not the kernel's.
+    pub(super) fn xrc_handle(&self) -> Result<ObjectHandle, Invalid> {
+        match self.options.for_xrc {
+            true => Ok(self.object.handle()),
+            false => {
+                let what = format!("{} of an XRC domain's shared receive queue", self.object.name());
+                Err(Invalid::Requires { what, requires: "CqOptions::for_xrc" })
+            }
+        }
     }
 
     /// `cqn`, 24 bits.
@@ -531,6 +599,10 @@ impl Cq {
     pub(crate) fn subscribe(&self) -> Result<Option<OwnedFd>, Error> {
         if !self.options.events {
             return Ok(None);
+        }
+        if let Some(channel) = &self.channel {
+            let again = channel.try_clone();
+            return again.map(Some).map_err(|error| Error::io("duplicating the channel of completion events", error));
         }
         let fd = self.device().access().completion_eventfd(self.object.handle(), self.cqn, self.options.vector)?;
         self.subscribed.store(true, Ordering::Relaxed);

@@ -85,6 +85,7 @@ pub use qp::ece::EceOptions;
 pub use qp::initiator::InitiatorAttributes;
 pub use qp::options::QpOptions;
 pub use qp::path::AddressPath;
+pub use qp::xrc_target::XrcTarget;
 pub use qp::{QpStatus, QueuePair};
 pub use rate_limit::{RateLimit, RateLimitOptions};
 pub use raw_queue::QueueStatus;
@@ -97,7 +98,7 @@ pub use tis::{Tis, TransportDomain};
 pub use uar::{Copying, Uar};
 pub use umem::Umem;
 pub use umr_key::{KeyLayout, UmrKey, UmrKeyOptions};
-pub use xrcd::Xrcd;
+pub use xrcd::{OpenXrcd, Xrcd};
 
 pub use ::uar::{BlueFlame, Plain, Shared};
 

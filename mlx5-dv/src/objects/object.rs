@@ -9,16 +9,25 @@ use mlx5_prm::cmd::{
 };
 use mlx5_prm::layout::Be32;
 
-use crate::access::{ObjectHandle, RawCommand, SafeCommand};
+use crate::access::{KernelObjectKind, ObjectHandle, RawCommand, SafeCommand};
 use crate::device::Device;
 use crate::error::{CommandError, Error};
 
-/// A firmware object, and the command that destroys it.
+/// A firmware object, and what destroys it.
 #[derive(Debug)]
 pub(crate) struct Object {
     device: Arc<Device>,
     handle: ObjectHandle,
-    end: Option<RawCommand>,
+    end: Option<End>,
+}
+
+/// What destroys an object.
+#[derive(Debug)]
+enum End {
+    /// A command.
+    Command(RawCommand),
+    /// The kernel, which has made it; with its name in messages.
+    Kernel(KernelObjectKind, String),
 }
 
 impl Object {
@@ -63,8 +72,14 @@ impl Object {
         let (handle, output) = created.map_err(|error| error.because(&raw.input, device.caps()))?;
         let reply = raw.reply(&output)?;
         let (end, name) = end(&reply);
-        let object = Object { device: Arc::clone(device), handle, end: Some(RawCommand::new(&end, name)) };
+        let object =
+            Object { device: Arc::clone(device), handle, end: Some(End::Command(RawCommand::new(&end, name))) };
         Ok((object, reply))
+    }
+
+    /// An object that the kernel has made for this process. Commands reach it as others if it has this process's uid.
+    pub(crate) fn of_kernel(device: &Arc<Device>, kind: KernelObjectKind, handle: ObjectHandle, name: String) -> Self {
+        Object { device: Arc::clone(device), handle, end: Some(End::Kernel(kind, name)) }
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -78,7 +93,11 @@ impl Object {
 
     /// Its name in messages, such as `CQ 0x43`.
     pub(crate) fn name(&self) -> String {
-        self.end.as_ref().map_or_else(String::new, |end| end.object.clone())
+        match &self.end {
+            Some(End::Command(command)) => command.object.clone(),
+            Some(End::Kernel(_, name)) => name.clone(),
+            None => String::new(),
+        }
     }
 
     /// Whether it was not destroyed yet.
@@ -120,9 +139,14 @@ impl Object {
 
     /// Destroys the object; after a success further calls do nothing.
     pub(crate) fn destroy(&mut self) -> Result<(), CommandError> {
-        let Some(end) = &self.end else { return Ok(()) };
-        // SAFETY: destroys the object that `create` made, which this value owns.
-        unsafe { self.device.access().destroy(self.handle, end.clone()) }?;
+        match (&self.end, self.device.access().kernel_verbs()) {
+            // SAFETY: destroys the object that `create` made, which this value owns.
+            (Some(End::Command(command)), _) => unsafe {
+                self.device.access().destroy(self.handle, command.clone())?;
+            },
+            (Some(End::Kernel(kind, _)), Some(kernel)) => kernel.destroy(*kind, self.handle)?,
+            (Some(End::Kernel(..)), None) | (None, _) => {}
+        }
         self.end = None;
         Ok(())
     }

@@ -18,6 +18,7 @@ use super::pd::Pd;
 use super::ring::RingMemory;
 use super::ring_lease::{ReceivePermit, ReceiveRingOwner, ReceiveRingParts, RingLease};
 use super::xrcd::Xrcd;
+use crate::access::{KernelObjectKind, KernelSrq};
 use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
@@ -32,7 +33,7 @@ pub struct SrqOptions {
     pub sges: u16,
     /// Of a shared receive queue of an XRC domain: what its completions carry as
     /// [`Completion::user_index`](crate::queue::Completion::user_index), 24 bits, all ones excepted. Those of others
-    /// carry their queue pair's. Default: none.
+    /// carry their queue pair's. Default: none; on `devx:` 0.
     pub user_index: Option<u32>,
 }
 
@@ -164,33 +165,62 @@ impl Srq {
     /// `pd`, and so must be what messages that name it write, read or change.
     ///
     /// # Errors
-    /// As for [`create`](Self::create); [`Error::NotImplemented`] over `devx:`, as no public source says where its
-    /// context names memory of a user's.
+    /// As for [`create`](Self::create); [`Error::Invalid`] on `devx:` for a `cq` without
+    /// [`CqOptions::for_xrc`](super::CqOptions::for_xrc).
     pub fn create_xrc(pd: &Arc<Pd>, domain: &Arc<Xrcd>, cq: &Arc<Cq>, options: SrqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("an SRQ's PD, XRC domain and CQ", device, [domain.device(), cq.device()])?;
-        if !device.is_owned() {
-            let (what, instead) = ("an XRC SRQ through the kernel".into(), "use a function of your own".into());
-            return Err(Error::NotImplemented { what, instead });
-        }
-        let user_index = user_index(options.user_index, device.caps())?;
+        let index = user_index(options.user_index, device.caps())?;
         let (log_size, log_stride) = options.layout(device.caps())?;
         let memory = RingMemory::new(pd, 1 << (log_size + log_stride), 0)?;
+        let (object, srqn) = match (device.access().kernel_verbs(), domain.kernel_handle()) {
+            (Some(kernel), Some(xrcd)) => {
+                let sges = options.sges.max(1).into();
+                let srq = KernelSrq {
+                    pd: pd.kernel_handle(),
+                    xrcd,
+                    cq: cq.xrc_handle()?,
+                    ring: memory.at(0)?.addr().get() as u64,
+                    record: memory.record()?.addr().get() as u64,
+                    wqes: 1 << log_size,
+                    sges,
+                    user_index: options.user_index,
+                };
+                // SAFETY: names only `memory`, which belongs to this queue. It is kept beside the object, destroyed
+                // after it, and leaked if that fails.
+                let (handle, srqn) = unsafe { kernel.xrc().create_srq(&srq) }?;
+                let (kind, name) = (KernelObjectKind::SharedReceiveQueue, format!("SRQ {srqn:#x}"));
+                (Object::of_kernel(device, kind, handle, name), srqn)
+            }
+            _ => {
+                let mut context = XrcSrqc::default();
+                context
+                    .w()
+                    .log_xrc_srq_size(log_size as u8)
+                    .log_rq_stride((log_stride - 4) as u8)
+                    .xrcd(domain.xrcd())
+                    .cqn(cq.cqn())
+                    .user_index(index)
+                    .pd(pd.pdn());
+                Self::create_xrc_object(device, &memory, context)?
+            }
+        };
+        let xrc = Some((Arc::clone(domain), Arc::clone(cq)));
+        let (lease, pd) = (RingLease::default(), Arc::clone(pd));
+        Ok(Arc::new(Srq { srqn, xrc, options, log_size, log_stride, lease, object, memory, pd }))
+    }
+
+    /// Creates the object in `memory`, with the rest of `context`: its number, too.
+    fn create_xrc_object(
+        device: &Arc<Device>,
+        memory: &RingMemory,
+        mut context: XrcSrqc,
+    ) -> Result<(Object, u32), Error> {
         let (pages, record) = memory.pages();
-        let mut context = XrcSrqc::default();
-        context
-            .w()
-            .log_xrc_srq_size(log_size as u8)
-            .log_rq_stride((log_stride - 4) as u8)
-            .xrcd(domain.xrcd())
-            .cqn(cq.cqn())
-            .user_index(user_index)
-            .pd(pd.pdn())
-            .db_record_addr_h((record >> 32) as u32)
-            .db_record_addr_l(record as u32 >> 2);
+        context.w().db_record_addr_h((record >> 32) as u32).db_record_addr_l(record as u32 >> 2);
         let mut create = CreateXrcSrqIn::default();
         create.w().xrc_srq_context_entry(&context);
-        // SAFETY: names pages and record of `memory` alone, which is this queue's, registered as a umem meanwhile. It
+        // SAFETY: names pages and record of `memory` alone, which is the queue's, registered as a umem meanwhile. It
         // is kept beside the object, destroyed after it, and leaked where that fails.
         let created = unsafe {
             Object::create_over_memory(device, &WithTail::new(create, pages), "an XRC SRQ", |out| {
@@ -200,9 +230,7 @@ impl Srq {
             })
         };
         let (object, out) = created?;
-        let (srqn, xrc) = (out.reply.xrc_srqn(), Some((Arc::clone(domain), Arc::clone(cq))));
-        let (lease, pd) = (RingLease::default(), Arc::clone(pd));
-        Ok(Arc::new(Srq { srqn, xrc, options, log_size, log_stride, lease, object, memory, pd }))
+        Ok((object, out.reply.xrc_srqn()))
     }
 
     /// Its XRC domain, if it has one.
@@ -234,12 +262,15 @@ impl Srq {
     /// cancels it. The event is sent when a message takes a receive: if already fewer are left, with the next message.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a limit above the capacity, [`Error::Command`].
+    /// [`Error::Invalid`] for a limit above the capacity, [`Error::Command`]; [`Error::NotImplemented`] on `devx:` for a
+    /// queue of an XRC domain.
     pub fn arm_limit(&self, limit: u16) -> Result<(), Error> {
         if usize::from(limit) > self.capacity() {
             let limits = 0..=self.capacity() as u64;
             return Err(Invalid::out_of_range("limit", limit.into(), limits, "this SRQ").into());
         }
+        let instead = "Linux tells its event to libibverbs alone: count what is posted and what completes";
+        self.reaches_card("the limit", instead)?;
         if self.xrc.is_some() {
             let mut command = ArmXrcSrqIn::default();
             command.w().op_mod(ArmXrcSrqOpMod::XrcSrq.number() as u16).xrc_srqn(self.srqn).lwm(limit);
@@ -254,8 +285,21 @@ impl Srq {
         Ok(self.object.modify(&command)?)
     }
 
-    /// Queries the card. Errors: [`Error::Command`].
+    /// `Ok` unless the queue is the kernel's, which alone reaches it and has no `what` for this driver.
+    fn reaches_card(&self, what: &str, instead: &str) -> Result<(), Error> {
+        if self.xrc.is_none() || self.device().is_owned() {
+            return Ok(());
+        }
+        let what = format!("{what} of {} on {}", self.object.name(), self.device().name());
+        Err(Error::NotImplemented { what, instead: instead.into() })
+    }
+
+    /// Queries the card.
+    ///
+    /// # Errors
+    /// [`Error::Command`]; [`Error::NotImplemented`] on `devx:` for a queue of an XRC domain.
     pub fn query(&self) -> Result<SrqStatus, Error> {
+        self.reaches_card("the status", "Linux does not tell it: count what is posted and what completes")?;
         if self.xrc.is_some() {
             return self.query_xrc();
         }

@@ -1,5 +1,6 @@
 //! The rows of `docs/verbs.md`. To add one: `row!`, or a struct literal where that does not fit.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use mlx5_dv::memory::HostMemory;
@@ -9,7 +10,7 @@ use mlx5_dv::queue::*;
 use mlx5_dv::{ClockRate, Device, Error, Events};
 
 use crate::table::Offered::{No, Part, Whole};
-use crate::table::{DEVX, EVERY, OWNED, Row, Section, calls};
+use crate::table::{DEVX, EVERY, Row, Section, calls};
 
 /// A row: its verbs, how much is offered, the calls, the ways, the transports, the judges, remarks.
 macro_rules! row {
@@ -34,6 +35,8 @@ const INFO: &str = "devx::info_is_what_linux_shows";
 const PINGPONG: &str = "devx::libmlx5_is_at_the_other_end";
 const SHARED: &str = "devx::shared_receives_are_those_of_libmlx5";
 const XRC: &str = "three_ways::messages_name_shared_queues_of_libmlx5_and_of_ours";
+const XRC_DEVX: &str = "devx::xrc_is_that_of_libmlx5";
+const XRC_DOMAIN: &str = "devx::processes_share_an_xrc_domain";
 const KEYS: &str = "devx::keys_open_and_close_for_libmlx5";
 const SHARING: &str = "devx::processes_share_what_they_export";
 const ON_DEMAND: &str = "mlx5_ib::pages_come_when_our_queue_pairs_need_them";
@@ -374,22 +377,23 @@ const QUEUE_PAIRS: &[Row] = &[
     ),
     row!(
         ["open_xrcd", "close_xrcd"],
-        Part("domains that processes share by a file"),
+        Whole,
         [
             Xrcd::alloc,
+            Xrcd::open::<&File>,
             Xrcd::destroy,
             QpOptions::xrc_initiator,
-            QpOptions::xrc_target,
+            XrcTarget::create,
             QueuePair::xrc_send_queue::<AnyDoorbell>,
             XrcConnection::new,
             XrcReceiver::new,
         ],
-        OWNED,
+        EVERY,
         "XRC",
-        [XRC],
-        ""
+        [XRC, XRC_DEVX, XRC_DOMAIN],
+        "Processes share a domain on devx, by a file"
     ),
-    row!(["open_qp"], No("no queue pair of another process's is opened")),
+    row!(["open_qp"], Whole, [XrcTarget::open, XrcTarget::query, XrcTarget::destroy], DEVX, "XRC", [XRC_DOMAIN], ""),
     row!(
         ["query_qp_data_in_order"],
         Whole,
@@ -422,11 +426,11 @@ const SHARED_RECEIVES: &[Row] = &[
     ),
     row!(
         ["create_srq_ex"],
-        Part("tag matching; on devx those of an XRC domain"),
+        Part("tag matching; on devx status and limit of those of an XRC domain"),
         [Srq::create, Srq::create_xrc],
         EVERY,
         CONNECTED,
-        [XRC],
+        [XRC, XRC_DEVX],
         ""
     ),
     row!(["post_srq_recv"], Whole, [SharedReceiveQueue::batch], EVERY, ALL, [SHARED], ""),

@@ -23,8 +23,6 @@ pub enum Way {
 
 /// Every way.
 pub const EVERY: &[Way] = &[Way::Vfio, Way::Devx, Way::VfioUser, Way::Sim];
-/// The ways to a function that is ours alone.
-pub const OWNED: &[Way] = &[Way::Vfio, Way::VfioUser, Way::Sim];
 /// The way beside the kernel's driver.
 pub const DEVX: &[Way] = &[Way::Devx];
 

@@ -61,7 +61,7 @@ fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     let programs = tempfile::tempdir()?;
-    for name in ["atomics", "data_in_order", "dma_buf", "fast_keys", "now", "shared"] {
+    for name in ["atomics", "data_in_order", "dma_buf", "fast_keys", "now", "shared", "xrc_domain"] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs").join(name).with_extension("c");
         verbs_program(&source, &programs.path().join(name))?;
     }
@@ -72,6 +72,8 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     messages_bounce(&lab)?;
     libmlx5_is_at_the_other_end(&lab)?;
     shared_receives_are_those_of_libmlx5(&lab)?;
+    xrc_is_that_of_libmlx5(&lab)?;
+    processes_share_an_xrc_domain(&lab)?;
     the_kernel_resolves_ipv4_addresses(&lab)?;
     atomics_are_those_of_libmlx5(&lab)?;
     keys_open_and_close_for_libmlx5(&lab)?;
@@ -321,6 +323,46 @@ fn shared_receives_are_those_of_libmlx5(lab: &Lab) -> TestResult {
     assert!(!said.contains("invalid data"), "{said}");
     let (far, near) = ("srq_pingpong -d devx:mlx5_1 --listen -c", "srq_pingpong -d devx:mlx5_0 -c 127.0.0.1");
     lab.call(lab.serve_tcp("", far)?, near)?;
+    Ok(())
+}
+
+/// `ibv_xsrq_pingpong` at the other end, as client and as server; it waits by events.
+fn xrc_is_that_of_libmlx5(lab: &Lab) -> TestResult {
+    let theirs = "ibv_xsrq_pingpong -d mlx5_1 -g 0 -n 100";
+    let ours = "xsrq_pingpong -d devx:mlx5_0 -n 100";
+    lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} 10.0.0.2"))?;
+    lab.call(lab.serve_tcp(FAR, &format!("{theirs} -e"))?, &format!("{ours} 10.0.0.2"))?;
+    lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    Ok(())
+}
+
+/// A process makes an XRC domain and a target in it, another one receives by them: ours for one in C on libibverbs, that
+/// one for ours, ours for ours. The target goes on without its maker.
+fn processes_share_an_xrc_domain(lab: &Lab) -> TestResult {
+    let theirs = format!("{C_PROGRAMS}/xrc_domain");
+    for (round, (we_make, we_join)) in [(true, false), (false, true), (true, true)].into_iter().enumerate() {
+        let (file, socket) = (format!("/tmp/xrc{round}"), format!("/tmp/xrc{round}.sock"));
+        lab.check(&format!("touch {file}"), PROBE)?;
+        let part = |ours: bool, part: &str, flag: &str| match ours {
+            true => format!("xrc_domain -d devx:mlx5_0 -f {file} --socket {socket} {flag}"),
+            false => format!("{theirs} {part} {file} {socket} mlx5_0"),
+        };
+        let listens = format!("grep -q ' 00010000 .* {socket}$' /proc/net/unix");
+        let server = lab.serve(&part(we_make, "make", "--make"), &listens)?;
+        let said = lab.call(server, &part(we_join, "join", ""))?;
+        for part in ["made, and sent", "joined, and received", "received: by the other process's alone"] {
+            assert!(said.contains(part), "{said}");
+        }
+        if we_make {
+            assert!(said.contains("the XRC domain of this file is not known: nobody has it open"), "{said}");
+        }
+        if we_join {
+            assert!(said.contains("the XRC domain of this file is taken by another process"), "{said}");
+            assert!(said.contains("in this domain is not known"), "{said}");
+            assert!(said.contains("of the other process is in RTS"), "{said}");
+            assert!(said.contains("ready_to_send needs RTR"), "{said}");
+        }
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use common::{Report, TestResult};
-use mlx5_dv::kernel::abi::{self, FIELDS, Number};
+use mlx5_dv::kernel::abi::{self, Field, Number, shared};
 use mlx5_dv::kernel::netlink;
 use mlx5_lab::{KernelHeaders, headers};
 
@@ -29,7 +29,12 @@ const INCLUDES: &[&str] = &[
 
 /// All numbers.
 fn numbers() -> impl Iterator<Item = &'static Number> {
-    abi::NUMBERS.iter().chain(netlink::NUMBERS)
+    abi::NUMBERS.iter().chain(shared::NUMBERS).chain(netlink::NUMBERS)
+}
+
+/// All fields.
+fn fields() -> impl Iterator<Item = &'static Field> {
+    abi::FIELDS.iter().chain(shared::FIELDS).chain(shared::FIRST_FIELDS)
 }
 
 /// A program that prints a line for each number and field, in the words of [`ours`].
@@ -39,7 +44,7 @@ fn program() -> String {
     for Number { name, .. } in numbers() {
         writeln!(text, "\tprintf(\"{name} %llu\\n\", (unsigned long long)({name}));").unwrap();
     }
-    for field in FIELDS {
+    for field in fields() {
         let (structure, name) = (field.structure, field.name);
         match name {
             "" => writeln!(text, "\tprintf(\"{structure} %zu\\n\", sizeof(struct {structure}));"),
@@ -58,7 +63,7 @@ fn program() -> String {
 /// The expected output.
 fn ours() -> Vec<String> {
     let numbers = numbers().map(|number| format!("{} {}", number.name, number.value));
-    let fields = FIELDS.iter().map(|field| match field.name {
+    let fields = fields().map(|field| match field.name {
         "" => format!("{} {}", field.structure, field.size),
         name => format!("{}.{name} {} {}", field.structure, field.offset, field.size),
     });
@@ -93,7 +98,7 @@ fn the_kernel_s_interface_is_the_headers() -> TestResult {
         let wrong = ours.iter().zip(&theirs).filter(|(ours, theirs)| ours != theirs);
         let wrong: Vec<_> = wrong.map(|(ours, theirs)| format!("{ours}, the headers say {theirs}")).collect();
         assert!(wrong.is_empty(), "Linux {}:\n{}", kernel.release, wrong.join("\n"));
-        println!("Linux {}: {} numbers, {} fields agree", kernel.release, numbers().count(), FIELDS.len());
+        println!("Linux {}: {} numbers, {} fields agree", kernel.release, numbers().count(), fields().count());
     }
     Ok(())
 }

@@ -8,7 +8,8 @@ use zerocopy::IntoBytes;
 
 use crate::access::ObjectHandle;
 use crate::error::Error;
-use crate::kernel::abi::{Attribute, CallHeader, RDMA_DRIVER_MLX5, RDMA_VERBS_IOCTL, UVERBS_ATTR_F_MANDATORY};
+use crate::kernel::abi::shared::{CreateCompChannel, CreateCompChannelResp, IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL};
+use crate::kernel::abi::*;
 
 /// Inputs up to this length travel in the attribute itself.
 const INLINE: usize = size_of::<u64>();
@@ -99,6 +100,21 @@ impl<'a> Call<'a> {
         // SAFETY: callers use this for channels alone, for which the kernel puts a new descriptor of this process into
         // the attribute. It was made for this call, so nobody else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Opens a channel of completion events, whose reads do not block.
+    pub fn open_completion_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let (input, mut output) = (CreateCompChannel::default(), CreateCompChannelResp::default());
+        Call::new(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
+            .number(UVERBS_ATTR_WRITE_CMD, IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL)?
+            .input(UVERBS_ATTR_CORE_IN, input.as_bytes())?
+            .output(UVERBS_ATTR_CORE_OUT, output.as_mut_bytes())?
+            .run(device)?;
+        // SAFETY: the kernel has put a new descriptor of this process into the output. It was made for this call, so
+        // nobody else owns it.
+        let channel = unsafe { OwnedFd::from_raw_fd(output.fd as i32) };
+        rustix::fs::fcntl_setfl(&channel, rustix::fs::OFlags::NONBLOCK)?;
+        Ok(channel)
     }
 
     /// Makes the call on `device`, an opened uverbs file.

@@ -9,7 +9,7 @@
 //!
 //! `open.rs` finds and opens the device, `call.rs` is one ioctl, `events.rs` and `queries.rs` read what the kernel
 //! delivers later, `flows.rs` steers frames, `clock.rs` reads the card's clock, `verbs.rs` has what the kernel makes by
-//! its own verbs.
+//! its own verbs, `xrc.rs` what processes share by a file.
 
 use std::collections::HashMap;
 use std::io;
@@ -42,6 +42,7 @@ mod flows;
 mod open;
 mod queries;
 mod verbs;
+mod xrc;
 
 use crate::kernel::abi::*;
 use call::{Call, not_registered};

@@ -11,18 +11,19 @@ use zerocopy::IntoBytes;
 use super::call::{Call, Done, not_registered};
 use super::{Devx, UMEM_PAGES};
 use crate::access::{
-    Advice, CardMemory, KernelObjectKind, KernelRegion, KernelVerbs, MemicHandle, ObjectHandle, UmemHandle,
+    Advice, CardMemory, KernelObjectKind, KernelRegion, KernelVerbs, KernelXrc, MemicHandle, ObjectHandle, UmemHandle,
 };
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
+use crate::kernel::abi::shared::*;
 use crate::kernel::abi::*;
 use crate::memory::HostMemory;
 
-/// A call of the older interface, with its input and the buffer of its output.
-fn write_call<'a>(command: u64, input: &'a [u8], output: &'a mut [u8]) -> io::Result<Call<'a>> {
+/// A call of the older interface, with its input and the buffer of its output, which may be empty.
+pub(super) fn write_call<'a>(command: u64, input: &'a [u8], output: &'a mut [u8]) -> io::Result<Call<'a>> {
     Call::new(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
         .number(UVERBS_ATTR_WRITE_CMD, command)?
-        .input(UVERBS_ATTR_CORE_IN, input)?
-        .output(UVERBS_ATTR_CORE_OUT, output)
+        .input(UVERBS_ATTR_CORE_IN, input)
+        .and_then(|call| if output.is_empty() { Ok(call) } else { call.output(UVERBS_ATTR_CORE_OUT, output) })
 }
 
 /// Offset in the device file of page `index` of device memory.
@@ -82,6 +83,18 @@ impl Devx {
     }
 }
 
+impl Devx {
+    /// Destroys an object by a call of the older interface.
+    fn end_by(&self, command: u64, input: &[u8], output: &mut [u8]) -> Result<(), CommandErrorKind> {
+        let ended = write_call(command, input, output).and_then(|call| call.run(self.file()));
+        match ended.map_err(|error| self.failed(error)) {
+            // The device is gone, and the object with it.
+            Ok(_) | Err(CommandErrorKind::Dead(_)) => Ok(()),
+            Err(kind) => Err(kind),
+        }
+    }
+}
+
 /// Bytes of device memory to register.
 #[derive(Debug, Clone, Copy)]
 struct DmRegion {
@@ -93,6 +106,10 @@ struct DmRegion {
 }
 
 impl KernelVerbs for Devx {
+    fn xrc(&self) -> &dyn KernelXrc {
+        self
+    }
+
     fn context(&self) -> Result<OwnedFd, Error> {
         self.file().try_clone_to_owned().map_err(|error| Error::io("duplicating the context's descriptor", error))
     }
@@ -294,6 +311,28 @@ impl KernelVerbs for Devx {
                 let attribute = MLX5_IB_ATTR_PP_OBJ_DESTROY_HANDLE;
                 let ended = self.end(MLX5_IB_OBJECT_PP, MLX5_IB_METHOD_PP_OBJ_DESTROY, attribute, object);
                 (Opcode::SetPpRateLimit, ended)
+            }
+            KernelObjectKind::Xrcd => {
+                let input = CloseXrcd { xrcd_handle: object.0 };
+                (Opcode::DeallocXrcd, self.end_by(IB_USER_VERBS_CMD_CLOSE_XRCD, input.as_bytes(), &mut []))
+            }
+            KernelObjectKind::CompletionQueue => {
+                let input = DestroyCq { cq_handle: object.0, ..DestroyCq::default() };
+                let mut events = DestroyCqResp::default();
+                let ended = self.end_by(IB_USER_VERBS_CMD_DESTROY_CQ, input.as_bytes(), events.as_mut_bytes());
+                (Opcode::DestroyCq, ended)
+            }
+            KernelObjectKind::SharedReceiveQueue => {
+                let input = DestroySrq { srq_handle: object.0, ..DestroySrq::default() };
+                let mut events = DestroySrqResp::default();
+                let ended = self.end_by(IB_USER_VERBS_CMD_DESTROY_SRQ, input.as_bytes(), events.as_mut_bytes());
+                (Opcode::DestroyXrcSrq, ended)
+            }
+            KernelObjectKind::QueuePair => {
+                let input = DestroyQp { qp_handle: object.0, ..DestroyQp::default() };
+                let mut events = DestroyQpResp::default();
+                let ended = self.end_by(IB_USER_VERBS_CMD_DESTROY_QP, input.as_bytes(), events.as_mut_bytes());
+                (Opcode::DestroyQp, ended)
             }
         };
         let object = format!("{kind}, handle {}", object.0);

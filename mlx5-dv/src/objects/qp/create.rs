@@ -50,7 +50,7 @@ impl QueuePair {
             one_device("a queue pair and its SRQ", device, [srq.device()])?;
             if srq.xrcd().is_some() {
                 let what = "a queue pair's SRQ of an XRC domain".into();
-                return Err(Invalid::Requires { what, requires: "QpOptions::xrc_target, and no QpOptions::srq" }.into());
+                return Err(Invalid::Requires { what, requires: "an XrcTarget, and no QpOptions::srq" }.into());
             }
         }
         if let Some(domain) = &options.xrcd {
@@ -59,7 +59,7 @@ impl QueuePair {
         let layout = Layout::of(&options, device.caps())?;
         if options.service == ServiceType::Xrc && options.xrcd.is_none() {
             let what = "a queue pair of service XRC".into();
-            return Err(Invalid::Requires { what, requires: "QpOptions::xrc_initiator or xrc_target" }.into());
+            return Err(Invalid::Requires { what, requires: "QpOptions::xrc_initiator" }.into());
         }
         if layout.len() == 0 && options.srq.is_none() && options.service != ServiceType::Xrc {
             return Err(Invalid::Empty { what: "a queue pair", lacks: "send_wqes and recv_wqes" }.into());

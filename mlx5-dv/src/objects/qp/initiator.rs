@@ -6,7 +6,7 @@ use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
 use super::QueuePair;
 use super::attributes::{RtsAttributes, log_outstanding};
-use super::transition::LOG_ACK_REQ_FREQ;
+use super::transition::{LOG_ACK_REQ_FREQ, path_mtu};
 use crate::caps::CapPage;
 use crate::error::Error;
 use crate::objects::check::port_exists;
@@ -45,7 +45,7 @@ impl QueuePair {
         port_exists(attributes.port, caps)?;
         let rts = &attributes.rts;
         rts.check()?;
-        let path_mtu = self.path_mtu(attributes.path_mtu)?;
+        let path_mtu = path_mtu(self.device(), attributes.path_mtu)?;
 
         let (mut init, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
         path.w().vhca_port_num(attributes.port);

@@ -32,6 +32,7 @@ pub(super) mod options;
 pub(super) mod path;
 mod state;
 mod transition;
+pub(super) mod xrc_target;
 
 use ece::{Ece, EceOptions};
 use options::{Layout, QpOptions};
@@ -99,8 +100,8 @@ pub struct QpStatus {
 /// [`unreliable_send_queue`](Self::unreliable_send_queue) returns its send queue.
 ///
 /// Each direction of an extended reliable connection has two queue pairs. The initiator sends
-/// ([`QpOptions::xrc_initiator`]); [`xrc_send_queue`](Self::xrc_send_queue) returns its send queue. The target receives
-/// ([`QpOptions::xrc_target`]); it has no queue and works from RTR on.
+/// ([`QpOptions::xrc_initiator`]); [`xrc_send_queue`](Self::xrc_send_queue) returns its send queue. What receives is an
+/// [`XrcTarget`](super::XrcTarget).
 ///
 /// A queue pair for datagrams goes from RST to RTS by [`activate`](Self::activate).
 /// [`datagram_send_queue`](Self::datagram_send_queue) returns its send queue.

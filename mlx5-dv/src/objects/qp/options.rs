@@ -76,9 +76,8 @@ impl QpOptions {
         self
     }
 
-    /// The receiving end (TGT) of an extended reliable connection. It has no queues; messages go to the shared receive
-    /// queues of `domain`.
-    pub fn xrc_target(mut self, domain: &Arc<Xrcd>) -> Self {
+    /// Only for [`XrcTarget`](crate::objects::XrcTarget).
+    pub(super) fn xrc_target(mut self, domain: &Arc<Xrcd>) -> Self {
         self.send_wqes = 0;
         self.xrc_initiator(domain)
     }

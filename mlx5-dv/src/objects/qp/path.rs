@@ -98,6 +98,17 @@ impl AddressPath {
         })
     }
 
+    /// Flow label from which Linux derives the UDP source port of this path. Errors: both are given and do not agree.
+    pub(super) fn label(&self) -> Result<u32, Invalid> {
+        let Some(port) = self.udp_sport else { return Ok(self.flow_label) };
+        let derived = sport_of_label(self.flow_label);
+        match self.flow_label {
+            0 => Ok(label_of_sport(port)),
+            label if derived == port => Ok(label),
+            _ => Err(Invalid::out_of_range("udp_sport", port.into(), derived.into()..=derived.into(), "flow_label")),
+        }
+    }
+
     pub(super) fn check(&self, caps: &Caps) -> Result<(), Invalid> {
         if let Some(last) = caps.roce_address_table_size.checked_sub(1) {
             in_range("gid_index", self.gid_index.into(), 0..=last.into(), "roce_address_table_size")?;
@@ -156,6 +167,14 @@ fn sport_of_label(label: u32) -> u16 {
     0xc000 | ((label & 0x3fff) ^ (label >> 14 & 0x3f)) as u16
 }
 
+/// A flow label, not 0, from which [`sport_of_label`] derives `port`.
+fn label_of_sport(port: u16) -> u32 {
+    match u32::from(port) & 0x3fff {
+        0 => 1 << 14 | 1,
+        label => label,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +189,21 @@ mod tests {
         let labelled = AddressPath { flow_label: 0x1_2345, ..path };
         assert_eq!((labelled.sport(1, 2), labelled.sport(3, 4)), (0xe341, 0xe341));
         assert_eq!(AddressPath { udp_sport: Some(0xc123), ..labelled }.sport(1, 2), 0xc123);
+    }
+
+    #[test]
+    fn a_source_port_is_asked_for_by_a_flow_label() {
+        let path = AddressPath::new([0; 16], Mac([0; 6]));
+        for port in [0xc000, 0xc001, 0xd234, 0xffff] {
+            let label = AddressPath { udp_sport: Some(port), ..path }.label().unwrap();
+            assert_ne!(label, 0, "0 means that Linux chooses");
+            assert_eq!(sport_of_label(label), port);
+        }
+        assert_eq!(path.label().unwrap(), 0);
+        let both = AddressPath { udp_sport: Some(0xe341), flow_label: 0x1_2345, ..path };
+        assert_eq!(both.label().unwrap(), 0x1_2345);
+        let text = AddressPath { udp_sport: Some(0xe342), ..both }.label().unwrap_err().to_string();
+        assert!(text.contains("udp_sport") && text.contains("flow_label"), "{text}");
     }
 
     #[test]

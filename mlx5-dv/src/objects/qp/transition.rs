@@ -9,6 +9,7 @@ use tracing::field::{Empty, display};
 
 use super::attributes::{CONNECTED, InitAttributes, QpChanges, RtrAttributes, RtsAttributes, log_outstanding};
 use super::{QueuePair, ece};
+use crate::device::Device;
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::net::PATH_HEADERS;
 use crate::objects::check::{fits, port_exists};
@@ -99,7 +100,7 @@ impl QueuePair {
         fits("rq_psn", attributes.rq_psn, 24)?;
         fits("min_rnr_timer", attributes.min_rnr_timer.into(), 5)?;
         attributes.path.check(caps)?;
-        let path_mtu = self.path_mtu(attributes.path_mtu)?;
+        let path_mtu = path_mtu(self.device(), attributes.path_mtu)?;
         let path = attributes.path.ads(self.qpn, attributes.remote_qpn);
         let (mut command, mut context) = (Init2rtrQpIn::default(), Qpc::default());
         context
@@ -119,20 +120,6 @@ impl QueuePair {
         let reply = moved.map_err(|error| self.explain_mtu(error, path_mtu))?;
         self.ece.in_use(if attributes.ece.is_some() { reply.ece() } else { 0 });
         Ok(())
-    }
-
-    /// `wanted`, or the largest path MTU that the port has room for.
-    pub(super) fn path_mtu(&self, wanted: Option<PathMtu>) -> Result<PathMtu, Error> {
-        if let Some(path_mtu) = wanted {
-            fits("path_mtu", path_mtu.number(), 3)?;
-            return Ok(path_mtu);
-        }
-        let port = self.device().port()?;
-        port.path_mtu().and_then(|bytes| PathMtu::from_bytes(bytes.into())).ok_or_else(|| {
-            let (mtu, max_mtu) = (port.mtu, Some(port.max_mtu));
-            Invalid::PortMtu { what: "path_mtu", payload: 256, headers: PATH_HEADERS, mtu, max_mtu, syndrome: None }
-                .into()
-        })
     }
 
     /// Firmware's BAD_PARAM does not name the parameter; most often it is a path MTU that exceeds the port's.
@@ -287,4 +274,17 @@ impl QueuePair {
         self.receive_lease.renew();
         Ok(())
     }
+}
+
+/// `wanted`, or the largest path MTU that the port of `device` has room for.
+pub(super) fn path_mtu(device: &Device, wanted: Option<PathMtu>) -> Result<PathMtu, Error> {
+    if let Some(path_mtu) = wanted {
+        fits("path_mtu", path_mtu.number(), 3)?;
+        return Ok(path_mtu);
+    }
+    let port = device.port()?;
+    port.path_mtu().and_then(|bytes| PathMtu::from_bytes(bytes.into())).ok_or_else(|| {
+        let (mtu, max_mtu) = (port.mtu, Some(port.max_mtu));
+        Invalid::PortMtu { what: "path_mtu", payload: 256, headers: PATH_HEADERS, mtu, max_mtu, syndrome: None }.into()
+    })
 }

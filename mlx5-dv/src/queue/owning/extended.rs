@@ -11,7 +11,7 @@ use super::sends::{self, Sends};
 use super::setup::{self, ConnectionOptions, Peer};
 use crate::error::Error;
 use crate::objects::{
-    Buffer, CqOptions, DoorbellKind, InitAttributes, Pd, QpOptions, QueuePair, Srq, SrqOptions, Uar, Xrcd,
+    Buffer, CqOptions, DoorbellKind, InitAttributes, Pd, QpOptions, QueuePair, Srq, SrqOptions, Uar, XrcTarget, Xrcd,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::error::RetireError;
@@ -39,7 +39,7 @@ impl XrcReceiver {
         let uar = Uar::alloc(pd.device())?;
         // Rounded up, as the number of receives.
         let entries = options.wqes.saturating_add(1).next_power_of_two();
-        let cq = CompletionQueue::create(&uar, cq_options.entries(entries).beside(pd))?;
+        let cq = CompletionQueue::create(&uar, cq_options.entries(entries).for_xrc().beside(pd))?;
         let srq = Srq::create_xrc(pd, domain, cq.cq(), options)?;
         let shared = srq.receive_queue()?;
         let receives = Receives { in_flight: InFlight::new(0, shared.capacity() as u32), srq };
@@ -100,7 +100,7 @@ pub struct XrcPeer {
 pub struct XrcConnection {
     /// Those of the initiator.
     sends: Sends<ExtendedMessages>,
-    target: Arc<QueuePair>,
+    target: Arc<XrcTarget>,
     options: ConnectionOptions,
     psn: u32,
 }
@@ -113,13 +113,12 @@ impl XrcConnection {
     pub fn new(pd: &Arc<Pd>, domain: &Arc<Xrcd>, options: ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, &options)?;
-        let qp = |qp_options| {
-            let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
-            qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;
-            Ok::<_, Error>(qp)
-        };
+        let init = InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() };
         let qp_options = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
-        let (initiator, target) = (qp(qp_options.xrc_initiator(domain))?, qp(QpOptions::default().xrc_target(domain))?);
+        let initiator = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options.xrc_initiator(domain))?;
+        initiator.init(&init)?;
+        let target = XrcTarget::create(pd, &uar, cq.cq(), domain)?;
+        target.init(&init)?;
         let psn = setup::first_psn(&initiator, &options);
         let sends = Sends::new(initiator, cq, options.send_depth, "an XRC connection");
         Ok(XrcConnection { sends, target, options, psn })
@@ -141,7 +140,9 @@ impl XrcConnection {
     /// # Errors
     /// As for [`Connection::connect`](crate::queue::Connection::connect).
     pub fn connect(&mut self, peer: &XrcPeer) -> Result<(), Error> {
-        setup::to_rts(&self.target, &self.options, self.psn, &peer.initiator)?;
+        let (rtr, rts) = setup::attributes(self.target.device(), &self.options, self.psn, &peer.initiator)?;
+        self.target.ready_to_receive(&rtr)?;
+        self.target.ready_to_send(&rts)?;
         let target = Peer { qpn: peer.target_qpn, ..peer.initiator };
         setup::to_rts(&self.sends.qp, &self.options, self.psn, &target)?;
         self.sends.queue = Some(self.sends.qp.xrc_send_queue()?);

@@ -202,13 +202,24 @@ fn connect_by<S: Connected>(
 
 /// Takes `qp` from INIT to RTR to RTS.
 pub(super) fn to_rts(qp: &QueuePair, options: &ConnectionOptions, psn: u32, peer: &Peer) -> Result<(), Error> {
-    let path = path_to(qp.device(), peer)?.gid_index(options.gid_index).service_level(options.service_level);
+    let (rtr, rts) = attributes(qp.device(), options, psn, peer)?;
+    qp.ready_to_receive(&rtr)?;
+    qp.ready_to_send(&rts)
+}
+
+/// Attributes of the transitions from INIT to RTR to RTS that connect a queue pair of `device` to `peer`.
+pub(super) fn attributes(
+    device: &Device,
+    options: &ConnectionOptions,
+    psn: u32,
+    peer: &Peer,
+) -> Result<(RtrAttributes, RtsAttributes), Error> {
+    let path = path_to(device, peer)?.gid_index(options.gid_index).service_level(options.service_level);
     let path = AddressPath { udp_sport: options.udp_sport, ..path.traffic_class(options.traffic_class) };
     let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
     rtr.path_mtu = options.path_mtu;
     rtr.min_rnr_timer = options.min_rnr_timer;
-    qp.ready_to_receive(&rtr)?;
-    qp.ready_to_send(&RtsAttributes { sq_psn: psn, ..options.rts })
+    Ok((rtr, RtsAttributes { sq_psn: psn, ..options.rts }))
 }
 
 /// A PSN that differs from one connection to the next, so that late packets of an earlier connection are not accepted.

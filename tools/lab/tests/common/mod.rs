@@ -47,6 +47,7 @@ pub fn build() -> Result<Build, Report> {
         "cm_pingpong",
         "srq_pingpong",
         "xsrq_pingpong",
+        "xrc_domain",
         "multicast",
         "timestamps",
         "poll_data",
