@@ -262,8 +262,8 @@ impl Srq {
     /// cancels it. The event is sent when a message takes a receive: if already fewer are left, with the next message.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a limit above the capacity, [`Error::Command`]; [`Error::NotImplemented`] on `devx:` for a
-    /// queue of an XRC domain.
+    /// [`Error::Invalid`] for a limit above the capacity, [`Error::Command`]; [`Error::NotImplemented`] on `devx:` for
+    /// a queue of an XRC domain.
     pub fn arm_limit(&self, limit: u16) -> Result<(), Error> {
         if usize::from(limit) > self.capacity() {
             let limits = 0..=self.capacity() as u64;

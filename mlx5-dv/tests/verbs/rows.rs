@@ -363,7 +363,7 @@ const QUEUE_PAIRS: &[Row] = &[
         [AddressHandle::new, AddressHandle::to],
         EVERY,
         "UD",
-        [],
+        ["devx::datagrams_are_those_of_libmlx5"],
         "An address vector, no object of the card's"
     ),
     row!(

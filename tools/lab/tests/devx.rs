@@ -71,6 +71,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     counters_are_what_linux_shows(&lab)?;
     messages_bounce(&lab)?;
     libmlx5_is_at_the_other_end(&lab)?;
+    datagrams_are_those_of_libmlx5(&lab)?;
     shared_receives_are_those_of_libmlx5(&lab)?;
     xrc_is_that_of_libmlx5(&lab)?;
     processes_share_an_xrc_domain(&lab)?;
@@ -300,6 +301,15 @@ fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     Ok(())
 }
 
+/// Datagrams to and from `ibv_ud_pingpong`, polled and by events.
+fn datagrams_are_those_of_libmlx5(lab: &Lab) -> TestResult {
+    let (theirs, ours) = ("ibv_ud_pingpong -d mlx5_1 -g 0 -c -n 200", "ud_pingpong -d devx:mlx5_0 -c -n 200");
+    lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} -e 10.0.0.2"))?;
+    lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} -e 10.0.0.1"))?;
+    lab.check(&format!("{ours} 2>&1"), TRAFFIC)?;
+    Ok(())
+}
+
 /// A parent domain whose rings lie in huge pages: without any the kernel has none to give.
 fn rings_lie_where_the_user_says(lab: &Lab, theirs: &str, ours: &str) -> TestResult {
     const HUGE: &str = "/proc/sys/vm/nr_hugepages";
@@ -336,8 +346,8 @@ fn xrc_is_that_of_libmlx5(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// A process makes an XRC domain and a target in it, another one receives by them: ours for one in C on libibverbs, that
-/// one for ours, ours for ours. The target goes on without its maker.
+/// A process makes an XRC domain and a target in it, another one receives by them: ours for one in C on libibverbs,
+/// that one for ours, ours for ours. The target goes on without its maker.
 fn processes_share_an_xrc_domain(lab: &Lab) -> TestResult {
     let theirs = format!("{C_PROGRAMS}/xrc_domain");
     for (round, (we_make, we_join)) in [(true, false), (false, true), (true, true)].into_iter().enumerate() {

@@ -46,6 +46,7 @@ pub fn build() -> Result<Build, Report> {
         "rc_pingpong",
         "cm_pingpong",
         "srq_pingpong",
+        "ud_pingpong",
         "xsrq_pingpong",
         "xrc_domain",
         "multicast",
