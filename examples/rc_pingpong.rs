@@ -5,6 +5,7 @@
 //! `ibv_uc_pingpong`. Between two hosts, on an owned function, it also answers ARP and neighbour solicitations, as a
 //! kernel would.
 
+use std::net::Ipv6Addr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,7 @@ struct Options {
     /// TCP port of the server.
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
-    /// Device: sim, vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
+    /// Device: sim, devx:mlx5_0, vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
     /// Port of the device.
@@ -83,6 +84,9 @@ struct Options {
     /// With --odp: bring the pages before the first message.
     #[arg(short = 'P', long, requires = "odp")]
     prefetch: bool,
+    /// Print what the card says of the queue pair at the end.
+    #[arg(long)]
+    status: bool,
 }
 
 fn main() -> ExitCode {
@@ -114,12 +118,12 @@ fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
         prefetch: options.prefetch,
     };
     let elapsed = match &options.host {
-        None if !options.listen => both_ends::<S>(here.device(), &setup)?,
+        None if !options.listen => both_ends::<S>(here.device(), &setup, options)?,
         host => {
             here.answer(options.ip);
             match host {
-                Some(host) => ask::<S>(&here, &setup, host, options.port)?,
-                None => listen::<S>(&here, &setup, options.port)?,
+                Some(host) => ask::<S>(&here, &setup, host, options)?,
+                None => listen::<S>(&here, &setup, options)?,
             }
         }
     };
@@ -127,35 +131,39 @@ fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn ask<S: Connected>(here: &Host, setup: &Setup, host: &str, port: u16) -> Result<Duration, Failure> {
+fn ask<S: Connected>(here: &Host, setup: &Setup, host: &str, options: &Options) -> Result<Duration, Failure> {
     let mut player = Player::<S>::of_service(here.device(), setup, Role::Client)?;
     let mine = player.address()?;
     print_memory(&player);
     mine.print("local");
-    let asked = exchange::ask(host, port, &[mine], PATIENCE)?;
+    let asked = exchange::ask(host, options.port, &[mine], PATIENCE)?;
     let [remote] = asked.remote;
     remote.print("remote");
     player.connect(&remote, here.mac_of(setup.gid_index, remote.gid)?)?;
     asked.finish()?;
-    timed(|| player.play())
+    let elapsed = timed(|| player.play())?;
+    print_status(&player, options)?;
+    Ok(elapsed)
 }
 
-fn listen<S: Connected>(here: &Host, setup: &Setup, port: u16) -> Result<Duration, Failure> {
+fn listen<S: Connected>(here: &Host, setup: &Setup, options: &Options) -> Result<Duration, Failure> {
     let mut player = Player::<S>::of_service(here.device(), setup, Role::Server)?;
     let mine = player.address()?;
     print_memory(&player);
     mine.print("local");
-    let accepted = exchange::accept(port, PATIENCE)?;
+    let accepted = exchange::accept(options.port, PATIENCE)?;
     let [remote] = accepted.remote;
     remote.print("remote");
     player.connect(&remote, here.mac_of(setup.gid_index, remote.gid)?)?;
     accepted.answer(&[mine])?;
-    timed(|| player.play())
+    let elapsed = timed(|| player.play())?;
+    print_status(&player, options)?;
+    Ok(elapsed)
 }
 
 /// Client and server on one card. When polling, both run in turn on this thread, which leaves a core to the software
 /// card; with events, each has a thread.
-fn both_ends<S: Connected>(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
+fn both_ends<S: Connected>(device: &Arc<Device>, setup: &Setup, options: &Options) -> Result<Duration, Failure> {
     let mut client = Player::<S>::of_service(device, setup, Role::Client)?;
     let mut server = Player::<S>::of_service(device, setup, Role::Server)?;
     print_memory(&client);
@@ -165,24 +173,50 @@ fn both_ends<S: Connected>(device: &Arc<Device>, setup: &Setup) -> Result<Durati
     theirs.print("remote");
     server.connect(&ours, None)?;
     client.connect(&theirs, None)?;
-    if setup.events {
-        return timed(|| {
-            std::thread::scope(|scope| {
-                let server = scope.spawn(|| server.play());
-                client.play()?;
-                server.join().map_err(|_| "the server's thread panicked")?
-            })
-        });
-    }
-    timed(|| {
-        client.begin()?;
-        let mut watchdog = Watchdog::new(device);
-        while !(client.is_done() && server.is_done()) {
-            let moved = client.turn()? | server.turn()?;
-            watchdog.check(moved)?;
-        }
-        Ok(())
+    let elapsed = timed(|| match setup.events {
+        true => on_two_threads(&mut client, &mut server),
+        false => in_turn(device, &mut client, &mut server),
+    })?;
+    print_status(&client, options)?;
+    print_status(&server, options)?;
+    Ok(elapsed)
+}
+
+fn on_two_threads<S: Connected>(client: &mut Player<S>, server: &mut Player<S>) -> Result<(), Failure> {
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| server.play());
+        client.play()?;
+        server.join().map_err(|_| "the server's thread panicked")?
     })
+}
+
+fn in_turn<S: Connected>(device: &Arc<Device>, client: &mut Player<S>, server: &mut Player<S>) -> Result<(), Failure> {
+    client.begin()?;
+    let mut watchdog = Watchdog::new(device);
+    while !(client.is_done() && server.is_done()) {
+        let moved = client.turn()? | server.turn()?;
+        watchdog.check(moved)?;
+    }
+    Ok(())
+}
+
+/// Prints what the card says of an end's queue pair, if `options` asks for it.
+fn print_status(player: &Player<impl Connected>, options: &Options) -> Result<(), Failure> {
+    if !options.status {
+        return Ok(());
+    }
+    let now = player.queue_pair().query()?;
+    println!(
+        "  queue pair:     {}, to QPN {:#08x}, GID {}, path MTU {}, next PSN {:#08x}, expected {:#08x}, {} receives used",
+        now.state,
+        now.remote_qpn,
+        Ipv6Addr::from(now.path.gid),
+        now.path_mtu.bytes().unwrap_or(0),
+        now.next_send_psn,
+        now.next_rcv_psn,
+        now.hw_rq_counter
+    );
+    Ok(())
 }
 
 /// Prints an end's memory, and the page sizes that the processor and the card use for it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
-use mlx5_dv::objects::{AccessFlags, Advice, Buffer, MemoryRegion, Pd};
+use mlx5_dv::objects::{AccessFlags, Advice, Buffer, MemoryRegion, Pd, QueuePair};
 use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, Messages, Ticket};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::watchdog::{SILENCE, Watchdog};
@@ -160,6 +160,11 @@ impl<S: Connected> Player<S> {
     /// The memory of its messages.
     pub fn region(&self) -> &MemoryRegion {
         &self.region
+    }
+
+    /// Its queue pair.
+    pub fn queue_pair(&self) -> &QueuePair {
+        self.connection.queue_pair()
     }
 
     /// Connects to the other end. `mac` is its MAC address, unless the driver derives it from the GID.

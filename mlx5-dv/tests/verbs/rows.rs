@@ -288,7 +288,7 @@ const QUEUE_PAIRS: &[Row] = &[
         [QueuePair::query],
         EVERY,
         ALL,
-        [],
+        ["devx::libmlx5_is_at_the_other_end"],
         "State, path, rights, timers, retries, depths, sequence numbers, counters of the queues"
     ),
     row!(

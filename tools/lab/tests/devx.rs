@@ -291,7 +291,7 @@ fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     part(lab)?;
     let theirs = "ibv_rc_pingpong -d mlx5_1 -g 0 -c -n 200";
     let ours = "rc_pingpong -d devx:mlx5_0 -c -n 200";
-    lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} 10.0.0.2"))?;
+    assert_status(&lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} --status 10.0.0.2"))?, 200)?;
     lab.call(lab.serve_tcp(FAR, &format!("{theirs} -e"))?, &format!("{ours} -e 10.0.0.2"))?;
     lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
     rings_lie_where_the_user_says(lab, theirs, ours)?;
@@ -319,6 +319,33 @@ fn rings_lie_where_the_user_says(lab: &Lab, theirs: &str, ours: &str) -> TestRes
     lab.check(&format!("echo 4 > {HUGE}"), PROBE)?;
     lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} --ring-pages 2M 10.0.0.2"))?;
     lab.check(&format!("echo {} > {HUGE}", before.trim()), PROBE)?;
+    Ok(())
+}
+
+/// `rc_pingpong --status` has said what the other end knows of the connection: its addresses, and how many packets both
+/// have sent in `messages` of 4 packets each way.
+fn assert_status(said: &str, messages: u32) -> TestResult {
+    let line = said.lines().find(|line| line.contains("queue pair:")).ok_or("no status")?;
+    // What follows `name` in the line.
+    let of = |line: &str, name: &str| {
+        line.split(", ").find_map(|part| part.split_once(name)).map(|(_, value)| value.to_owned())
+    };
+    let number = |line: &str, name: &str| -> Result<u32, Report> {
+        let value = of(line, name).ok_or_else(|| format!("no {name:?} in {line}"))?;
+        Ok(u32::from_str_radix(value.trim_start_matches("0x"), 16)?)
+    };
+    let gid = of(line, "GID ").ok_or("no GID")?;
+    let (theirs, ours): (Vec<&str>, Vec<&str>) = said
+        .lines()
+        .filter(|line| line.contains("local address:"))
+        .partition(|line| line.ends_with(&format!(" {gid}")));
+    let ([theirs], [ours]) = (&theirs[..], &ours[..]) else { return Err(format!("not one end each:\n{said}").into()) };
+    let after = |psn: u32| psn.wrapping_add(4 * messages) & 0xff_ffff;
+    assert_eq!(number(line, "to QPN ")?, number(theirs, "QPN ")?, "{said}");
+    assert_eq!(number(line, "expected ")?, after(number(theirs, "PSN ")?), "{said}");
+    assert_eq!(number(line, "next PSN ")?, after(number(ours, "PSN ")?), "{said}");
+    assert!(line.contains("RTS") && line.contains("path MTU 1024"), "{line}");
+    assert!(line.ends_with(&format!("{messages} receives used")), "{line}");
     Ok(())
 }
 
