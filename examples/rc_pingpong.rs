@@ -60,6 +60,9 @@ struct Options {
     /// Sleep on completion events instead of polling.
     #[arg(short, long)]
     events: bool,
+    /// Sleep on an event queue of this thread's own (owned functions only).
+    #[arg(long, conflicts_with = "events")]
+    own_events: bool,
     /// Index of the local GID.
     #[arg(short, long = "gid-idx", default_value_t = 0)]
     gid_idx: u16,
@@ -102,7 +105,9 @@ fn run(options: &Options) -> Result<(), Failure> {
 }
 
 fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
-    let mut here = Host::open(&options.device, options.ip)?;
+    let mut device_options = mlx5_dv::Options::default();
+    device_options.own_event_queues = if options.own_events { 2 } else { 0 };
+    let mut here = Host::open_with(&options.device, options.ip, device_options)?;
     let setup = Setup {
         size: options.size as usize,
         mtu: options.mtu,
@@ -110,6 +115,7 @@ fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
         iters: options.iters,
         service_level: options.sl,
         events: options.events,
+        own_events: options.own_events,
         gid_index: options.gid_idx,
         check: options.chk,
         page_size: options.page_size,
@@ -173,7 +179,7 @@ fn both_ends<S: Connected>(device: &Arc<Device>, setup: &Setup, options: &Option
     theirs.print("remote");
     server.connect(&ours, None)?;
     client.connect(&theirs, None)?;
-    let elapsed = timed(|| match setup.events {
+    let elapsed = timed(|| match setup.events || setup.own_events {
         true => on_two_threads(&mut client, &mut server),
         false => in_turn(device, &mut client, &mut server),
     })?;

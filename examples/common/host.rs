@@ -28,7 +28,11 @@ impl Host {
     /// Opens the device `name`. `ipv4` becomes GID 1. A function of the kernel has its addresses from the kernel, and
     /// takes none here.
     pub fn open(name: &str, ipv4: Option<Ipv4Cidr>) -> Result<Self, Failure> {
-        let mut options = Options::default();
+        Self::open_with(name, ipv4, Options::default())
+    }
+
+    /// As [`open`](Self::open), with other `options`.
+    pub fn open_with(name: &str, ipv4: Option<Ipv4Cidr>, mut options: Options) -> Result<Self, Failure> {
         options.ipv4 = ipv4.map(|network| network.address());
         let device = mlx5_open::open_with(name, options)?;
         if ipv4.is_some() && !device.is_owned() {

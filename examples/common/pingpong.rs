@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
 use mlx5_dv::objects::{AccessFlags, Advice, Buffer, MemoryRegion, Pd, QueuePair};
-use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, Messages, Ticket};
+use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, EventQueue, Messages, Ticket};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::watchdog::{SILENCE, Watchdog};
 use mlx5_prm::values::PathMtu;
@@ -34,6 +34,8 @@ pub struct Setup {
     pub service_level: u8,
     /// Sleep on completion events instead of polling.
     pub events: bool,
+    /// Sleep on an event queue of this end's own: that of vector 1 for the client, of vector 2 for the server.
+    pub own_events: bool,
     /// Index of the local GID.
     pub gid_index: u16,
     /// Check every byte received.
@@ -55,6 +57,16 @@ pub enum Role {
     Client,
     /// Sends back what it received.
     Server,
+}
+
+impl Role {
+    /// Completion vector of its own event queue.
+    fn vector(self) -> u32 {
+        match self {
+            Role::Client => 1,
+            Role::Server => 2,
+        }
+    }
 }
 
 /// Byte `at` of message `number`. `ibv_rc_pingpong -c` checks only the first byte of each page, which is 0.
@@ -96,6 +108,8 @@ pub struct Player<S: Connected = Messages> {
     role: Role,
     region: Arc<MemoryRegion>,
     connection: Connection<S>,
+    /// What it sleeps on, if that is its own.
+    own_events: Option<EventQueue>,
     /// The client's message, while it is not in flight.
     message: Option<Buffer>,
     /// Sends in flight, oldest first. The next message may arrive before the acknowledgement of the last send.
@@ -125,6 +139,8 @@ impl<S: Connected> Player<S> {
         options.send_depth = 4;
         options.recv_depth = u32::try_from(depth)?;
         options.events = setup.events;
+        let own_events = setup.own_events.then(|| EventQueue::take(device, role.vector())).transpose()?;
+        options.vector = own_events.as_ref().map_or(0, EventQueue::vector);
         options.gid_index = u8::try_from(setup.gid_index)?;
         options.service_level = setup.service_level;
         options.path_mtu = Some(path_mtu(setup.mtu)?);
@@ -144,6 +160,7 @@ impl<S: Connected> Player<S> {
             role,
             region,
             connection,
+            own_events,
             message,
             sending: VecDeque::with_capacity(4),
             answer_due: false,
@@ -182,12 +199,36 @@ impl<S: Connected> Player<S> {
             }
             return Ok(());
         }
+        if self.own_events.is_some() {
+            return self.play_by_own_events();
+        }
         let mut watchdog = Watchdog::new(&self.device);
         while !self.is_done() {
             let moved = self.turn()?;
             watchdog.check(moved)?;
         }
         Ok(())
+    }
+
+    fn play_by_own_events(&mut self) -> Result<(), Failure> {
+        loop {
+            while self.turn()? {}
+            if self.is_done() {
+                return Ok(());
+            }
+            self.connection.event_source().arm()?;
+            // One that came before the queue was armed raises no event.
+            if self.turn()? {
+                continue;
+            }
+            let Some(events) = &mut self.own_events else { return Err("there is no event queue".into()) };
+            let cqn = events.wait(SILENCE)?;
+            let mut source = self.connection.event_source();
+            if cqn != source.cqn() {
+                return Err(format!("an event of CQ {cqn:#x}, which is not this connection's").into());
+            }
+            source.count_event();
+        }
     }
 
     /// Sends the first message, if this is the client.

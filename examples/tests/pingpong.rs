@@ -22,6 +22,7 @@ fn setup(size: usize, mtu: u32) -> Setup {
         page_size: None,
         ring_pages: None,
         on_demand: false,
+        own_events: false,
         prefetch: false,
     }
 }

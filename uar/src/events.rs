@@ -58,12 +58,27 @@ impl CqDoorbell {
     }
 }
 
-/// Doorbells of event queues: offsets and values. The function's owner writes them like its other registers, because
-/// the page of event queues need not be mapped.
+/// Doorbells of event queues. Their page need not be mapped: then the function's owner writes [values](Self::value)
+/// like its other registers.
 #[derive(Debug)]
-pub enum EqDoorbell {}
+pub struct EqDoorbell(UarPage);
 
 impl EqDoorbell {
+    /// The registers of `page`, which is uncached.
+    pub fn new(page: UarPage) -> Self {
+        EqDoorbell(page)
+    }
+
+    /// Tells the card that `counter` entries of EQ `eqn` were consumed in total.
+    pub fn update(&mut self, eqn: u8, counter: u32) {
+        self.0.registers().eq.store(EqDoorbell::value(eqn, counter));
+    }
+
+    /// As [`update`](Self::update), and requests an interrupt for the next entry.
+    pub fn arm(&mut self, eqn: u8, counter: u32) {
+        self.0.registers().eq_arm.store(EqDoorbell::value(eqn, counter));
+    }
+
     /// Offset of the register that updates a consumer index and arms.
     pub const ARM_OFFSET: usize = 0x40;
     /// Offset of the register that updates a consumer index.
@@ -97,5 +112,10 @@ mod tests {
     #[test]
     fn eq_doorbells_carry_the_queue_and_24_bits_of_its_counter() {
         assert_eq!(EqDoorbell::value(3, 0x0100_0002), 0x0300_0002);
+        let page = Page::new();
+        EqDoorbell::new(page.uar()).update(3, 0x0100_0002);
+        EqDoorbell::new(page.uar()).arm(4, 5);
+        assert_eq!(page.quadword(EqDoorbell::ARM_OFFSET) >> 32, 0x0400_0005);
+        assert_eq!(page.quadword(EqDoorbell::OFFSET) >> 32, 0x0300_0002);
     }
 }

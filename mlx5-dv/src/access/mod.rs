@@ -20,6 +20,7 @@ mod handle;
 pub(crate) mod hca_cap;
 mod kernel_verbs;
 mod kernel_xrc;
+mod lent_events;
 mod liveness;
 mod options;
 pub mod owned;
@@ -33,6 +34,7 @@ pub use device_memory::{CardMemory, MemicHandle};
 pub use handle::{ObjectHandle, UmemHandle};
 pub use kernel_verbs::{Advice, KernelObjectKind, KernelRegion, KernelVerbs};
 pub use kernel_xrc::{KernelCq, KernelCqMade, KernelSrq, KernelXrc};
+pub use lent_events::LentEvents;
 pub use options::Options;
 pub use safe::SafeCommand;
 pub use transport::{Bar, BarMapping, DmaSpace, Function, FunctionParts, Irq};
@@ -263,6 +265,9 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     fn completion_vectors(&self) -> u32;
     /// Subscribes to the completion events of a CQ: each event signals the returned eventfd.
     fn completion_eventfd(&self, cq: ObjectHandle, cqn: u32, vector: u32) -> Result<std::os::fd::OwnedFd, Error>;
+    /// Lends the event queue of completion vector `vector`, which nobody else reads until it is dropped. Errors:
+    /// [`Error::Invalid`] if it is not for this, or lent already.
+    fn lend_event_queue(self: Arc<Self>, vector: u32) -> Result<Box<dyn LentEvents>, Error>;
     /// Ends the subscription of [`completion_eventfd`](Self::completion_eventfd).
     fn forget_completion_eventfd(&self, cqn: u32);
     /// Subscribes to asynchronous events: port changes, CQ and queue pair errors. Completions and the driver's own

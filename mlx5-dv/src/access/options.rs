@@ -23,6 +23,9 @@ pub struct Options {
     pub health_patience: Duration,
     /// Number of completion vectors (EQs with an interrupt each), limited by what the function has. Default: 1.
     pub completion_vectors: u32,
+    /// Number of further completion vectors, each with an event queue for a thread of the user's own:
+    /// [`EventQueue`](crate::queue::EventQueue). Default: 0.
+    pub own_event_queues: u32,
     /// Have firmware sign its replies, and check token and signatures of each. Default: no, as on Linux.
     pub sign_replies: bool,
     /// Bring the port up if it is down. Default: yes.
@@ -48,6 +51,7 @@ impl Default for Options {
             health_interval: Duration::from_millis(100),
             health_patience: Duration::from_secs(3),
             completion_vectors: 1,
+            own_event_queues: 0,
             sign_replies: false,
             port_up: true,
             mtu: None,

@@ -29,6 +29,7 @@
 mod completion;
 mod error;
 pub mod ethernet;
+mod events;
 mod of_object;
 mod owning;
 mod receive;
@@ -41,6 +42,7 @@ pub use completion::compressed::CompressedCompletionQueue;
 pub use completion::decode::{Completion, Failure, Operation, Side, Work, WorkError, decode};
 pub use completion::{CompletionQueue, Completions};
 pub use error::{Full, PostError, RetireError};
+pub use events::{EventQueue, EventSource};
 pub use owning::batch::{ConnectionBatch, ConnectionReceives};
 pub use owning::connection::{Connection, UnreliableConnection, WaitError};
 pub use owning::datagrams::{DatagramEndpoint, DatagramOptions, DatagramSends};

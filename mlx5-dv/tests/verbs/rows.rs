@@ -245,11 +245,25 @@ const COMPLETIONS: &[Row] = &[
     row!(
         ["req_notify_cq", "cq_event"],
         Whole,
-        [CompletionQueue::arm, CompletionQueue::wait, CompletionQueue::take_events, CompletionQueue::fd],
+        [
+            CompletionQueue::arm,
+            CompletionQueue::wait,
+            CompletionQueue::take_events,
+            CompletionQueue::fd,
+            EventQueue::take,
+            EventQueue::wait,
+            CompletionQueue::count_event,
+            Connection::event_source,
+        ],
         EVERY,
         ALL,
-        ["devx::messages_bounce", "devx::tasks_of_an_executor_exchange_messages"],
-        "For tasks of any executor `CompletionQueue::ready`"
+        [
+            "devx::messages_bounce",
+            "devx::tasks_of_an_executor_exchange_messages",
+            "three_ways::threads_have_event_queues_of_their_own",
+        ],
+        "For tasks of any executor `CompletionQueue::ready`; for threads that own their event queue `EventQueue`, on \
+         owned functions"
     ),
     row!(["modify_cq"], Whole, [CqOptions::moderation, Cq::moderate, Cq::moderation], EVERY, ALL, [], ""),
     row!(

@@ -289,6 +289,19 @@ fn messages_name_shared_queues_of_libmlx5_and_of_ours(ways: &ThreeWays, second: 
     Ok(())
 }
 
+/// Messages between `ibv_rc_pingpong` on the kernel's function and function `second`, whose end sleeps on an event
+/// queue that its thread owns, and on its interrupt.
+fn threads_have_event_queues_of_their_own(ways: &ThreeWays, second: &str) -> TestResult {
+    let theirs = "ibv_rc_pingpong -d mlx5_0 -g 0 -c -n 200";
+    let ours = format!("rc_pingpong -d vfio:{second} -c -n 200 --own-events");
+    for (server, client) in [(theirs, ours.as_str()), (&format!("{ours} --listen"), theirs)] {
+        let server = ways.lab.serve_tcp("", server)?;
+        ways.lab.call(server, &format!("{client} 127.0.0.1"))?;
+    }
+    ways.lab.check(&ours, TRAFFIC)?;
+    Ok(())
+}
+
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn host_guest_kernel_and_guest_process_talk_to_each_other() -> TestResult {
@@ -304,6 +317,7 @@ fn host_guest_kernel_and_guest_process_talk_to_each_other() -> TestResult {
     ways.call_from_the_host(&format!("{process} --listen"))?;
 
     messages_name_shared_queues_of_libmlx5_and_of_ours(&ways, &second)?;
+    threads_have_event_queues_of_their_own(&ways, &second)?;
     info_of_owned_functions_is_that_of_their_card(&ways, &second)?;
     owned_functions_count_as_linux_counts(&ways, &second)?;
 

@@ -25,8 +25,8 @@ use super::sealed::Sealed;
 use super::subscribers::Subscribers;
 use super::trace::{CommandSpan, Traced};
 use super::{
-    Access, AsyncEvent, BarMapping, CardMemory, KernelSteering, KernelVerbs, ObjectHandle, Options, RawCommand,
-    UarHandle, UarMapping, UmemHandle, check_status, no_vector,
+    Access, AsyncEvent, BarMapping, CardMemory, KernelSteering, KernelVerbs, LentEvents, ObjectHandle, Options,
+    RawCommand, UarHandle, UarMapping, UmemHandle, check_status, no_vector,
 };
 use crate::caps::Caps;
 use crate::discovery::{RdmaDevice, RdmaGid, Sysfs};
@@ -446,6 +446,11 @@ impl Access for Devx {
             .inspect_err(|_| self.subscribers.forget(cqn))?;
         lock(&self.completions).insert(cqn, channel);
         Ok(fd)
+    }
+
+    fn lend_event_queue(self: Arc<Self>, _vector: u32) -> Result<Box<dyn LentEvents>, Error> {
+        let (what, mend) = ("an event queue of a thread's own", "use CqOptions::events, and CompletionQueue::fd");
+        Err(Invalid::WrongAccess { what, device: self.name().to_owned(), kernel: true, mend }.into())
     }
 
     fn forget_completion_eventfd(&self, cqn: u32) {

@@ -20,6 +20,7 @@ use super::command::CommandQueue;
 use super::event_loop::Shared;
 use super::event_queue::{EventQueue, EventRing};
 use super::events::Events;
+use super::lending::{Idle, Interrupt};
 use super::pages::{BATCH, FirmwarePages, Phase};
 use super::registers::Registers;
 use super::space::Space;
@@ -30,7 +31,7 @@ use crate::access::liveness::{Liveness, StopDma, Wake};
 use crate::access::subscribers::Subscribers;
 use crate::access::{Access, Function, FunctionParts, ObjectHandle, Options, UarHandle, UarMapping};
 use crate::caps::Caps;
-use crate::error::{Death, Error};
+use crate::error::{Death, Error, Invalid};
 use crate::lock::lock;
 use crate::memory::DmaPool;
 use crate::net::Mac;
@@ -131,6 +132,7 @@ fn new_card(function: Function, options: &Options) -> Owned {
         done: Mutex::default(),
         events: Mutex::default(),
         completion_eqs: OnceLock::new(),
+        shelf: Arc::default(),
         log_uar_page: AtomicU32::new(12),
         kept: Mutex::default(),
         card_memory: OnceLock::new(),
@@ -279,8 +281,14 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
         return Err(Error::response("the number of MSI-X vectors", 0, 1..=u64::MAX, ""));
     }
     // Vector 0 is for asynchronous events. If it is the only one, completions share it.
-    let completion = card.options.completion_vectors.clamp(1, vectors.saturating_sub(1).max(1));
-    let enable = (1 + completion).min(vectors);
+    let own = card.options.own_event_queues;
+    // One for asynchronous events, and one for completions.
+    let most = vectors.saturating_sub(2);
+    if own > most {
+        return Err(Invalid::out_of_range("own_event_queues", own.into(), 0..=most.into(), "MSI-X vectors").into());
+    }
+    let completion = card.options.completion_vectors.clamp(1, (vectors - own).saturating_sub(1).max(1));
+    let enable = (1 + completion + own).min(vectors);
     let fds = card.irq.enable(enable).map_err(|error| Error::io("enabling interrupts", error))?;
     card.done(Step::Interrupts);
     let mut fds = fds.into_iter();
@@ -324,6 +332,13 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
             events.adopt(queue, fds.next());
         }
     }
+    let own = completion..completion + own;
+    for (vector, fd) in own.clone().zip(fds) {
+        let queue = create(LOG_COMPLETION_EQ, (vector + 1) as u16, &[])?;
+        eqns.push(queue.eqn);
+        card.shelf.put(Idle { vector, queue, interrupt: Arc::new(Interrupt(fd)) });
+    }
+    card.shelf.is_for(own);
     let _ = card.completion_eqs.set(eqns);
     Ok(())
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use mlx5_prm::cmd::{CreateEqIn, DestroyEqIn, WithTail};
 use mlx5_prm::eqe::{Eqe, EventType};
 use mlx5_prm::layout::{Be64, Layout};
-use uar::{EqDoorbell, barrier};
+use uar::{EqDoorbell, UarPage, barrier};
 
 use super::registers::Registers;
-use crate::access::RawCommand;
+use crate::access::{BarMapping, RawCommand};
 use crate::error::{Death, Error};
 use crate::memory::{DmaBuffer, DmaPool, Translation};
 
@@ -27,6 +27,8 @@ pub struct EventQueue {
     registers: Arc<Registers>,
     /// Offset in BAR 0 of the UAR page of its doorbells.
     uar_offset: u64,
+    /// That page, where it is mapped for the reader.
+    page: Option<BarMapping>,
 }
 
 /// The memory of an EQ that is not created yet.
@@ -69,7 +71,16 @@ impl EventRing {
 
     /// The EQ after its creation.
     pub fn created(self, eqn: u8, registers: Arc<Registers>, uar_offset: u64) -> EventQueue {
-        EventQueue { eqn, ring: self.ring, log_size: self.log_size, consumed: 0, armed: false, registers, uar_offset }
+        EventQueue {
+            eqn,
+            ring: self.ring,
+            log_size: self.log_size,
+            consumed: 0,
+            armed: false,
+            registers,
+            uar_offset,
+            page: None,
+        }
     }
 }
 
@@ -121,8 +132,33 @@ impl EventQueue {
         RawCommand::new(&destroy, format!("EQ {:#x}", self.eqn))
     }
 
+    /// Offset in BAR 0 of the UAR page of its doorbells.
+    pub fn uar_offset(&self) -> u64 {
+        self.uar_offset
+    }
+
+    /// From now on doorbells are stores to `page`, the mapped UAR page, if there is one.
+    pub fn map_doorbells(&mut self, page: Option<BarMapping>) {
+        self.page = page;
+    }
+
+    /// Ends [`map_doorbells`](Self::map_doorbells).
+    pub fn unmap_doorbells(&mut self) {
+        self.page = None;
+    }
+
     fn ring_doorbell(&self, offset: usize) -> Result<(), Death> {
         barrier::before_reuse();
+        if let Some(page) = &self.page {
+            // SAFETY: the mapping covers a UAR page, whose registers are aligned in it, and outlives the doorbell. The
+            // card may reuse entries of the ring that it was given.
+            let mut doorbell = EqDoorbell::new(unsafe { UarPage::new(page.address()) });
+            match offset {
+                EqDoorbell::ARM_OFFSET => doorbell.arm(self.eqn, self.consumed),
+                _ => doorbell.update(self.eqn, self.consumed),
+            }
+            return Ok(());
+        }
         self.registers.ring_event_queue(self.uar_offset + offset as u64, EqDoorbell::value(self.eqn, self.consumed))
     }
 }

@@ -18,8 +18,8 @@ use crate::access::liveness::Liveness;
 use crate::access::sealed::Sealed;
 use crate::access::subscribers::Subscribers;
 use crate::access::{
-    Access, AsyncEvent, BarMapping, CardMemory, Irq, ObjectHandle, Options, RawCommand, SafeCommand, UarHandle,
-    UarMapping, UmemHandle, no_vector,
+    Access, AsyncEvent, BarMapping, CardMemory, Irq, LentEvents, ObjectHandle, Options, RawCommand, SafeCommand,
+    UarHandle, UarMapping, UmemHandle, no_vector,
 };
 use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
@@ -36,6 +36,7 @@ mod event_thread;
 mod events;
 mod health;
 mod inbox;
+mod lending;
 mod mailbox;
 mod pages;
 pub(crate) mod port;
@@ -50,6 +51,7 @@ pub(crate) use bring_up::{BroughtUp, bring_up};
 
 use command::CommandQueue;
 use events::Events;
+use lending::{Keeps, LentEventQueue, Shelf};
 use pages::FirmwarePages;
 use registers::Registers;
 use space::Space;
@@ -80,6 +82,8 @@ pub struct Owned {
     events: Mutex<Option<Events>>,
     /// Completion EQ numbers, by vector.
     completion_eqs: OnceLock<Vec<u8>>,
+    /// Event queues for threads of the user's own.
+    shelf: Arc<Shelf>,
     /// Log of a UAR page's size in the BAR.
     log_uar_page: AtomicU32,
     /// Rings that firmware may still write because it did not release them. Freed once bus mastering is off.
@@ -145,6 +149,8 @@ impl Owned {
         self.commands.get().map_or((0, 0), |commands| commands.slots())
     }
 }
+
+impl Keeps for Owned {}
 
 impl Sealed for Owned {}
 
@@ -293,12 +299,29 @@ impl Access for Owned {
         self.completion_eqs.get().map_or(0, |eqs| eqs.len() as u32)
     }
 
+    fn lend_event_queue(self: Arc<Self>, vector: u32) -> Result<Box<dyn LentEvents>, Error> {
+        let mut idle = self.shelf.take(vector)?;
+        match self.map_uar(idle.queue.uar_offset()) {
+            Ok(page) => idle.queue.map_doorbells(page),
+            Err(error) => {
+                self.shelf.put(idle);
+                return Err(error);
+            }
+        }
+        let (shelf, liveness) = (Arc::clone(&self.shelf), Arc::clone(&self.liveness));
+        Ok(Box::new(LentEventQueue::new(idle, &shelf, &liveness, self)))
+    }
+
     fn knows_addresses(&self) -> bool {
         true
     }
 
     fn completion_eventfd(&self, _cq: ObjectHandle, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
         self.eqn(vector)?;
+        if self.shelf.vectors().contains(&vector) {
+            let what = format!("a completion queue with events on vector {vector}");
+            return Err(Invalid::Requires { what, requires: "a vector whose event queue is not a thread's own" }.into());
+        }
         self.subscribers.subscribe(cqn, &self.liveness)
     }
 

@@ -72,7 +72,9 @@ fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
     if let Some(commands) = card.commands.get() {
         commands.set_by_event(false);
     }
-    let queues = { lock(&card.events).take() }.and_then(Events::stop).unwrap_or_default();
+    let mut queues = { lock(&card.events).take() }.and_then(Events::stop).unwrap_or_default();
+    // None is lent any more: who has one keeps the card.
+    queues.extend(card.shelf.clear());
     let mut first = Ok(());
     // In reverse order of creation: the asynchronous EQ, which reports the completion of these commands, goes last.
     for queue in queues.into_iter().rev() {

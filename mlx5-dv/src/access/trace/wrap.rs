@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{CommandRecord, Direction, Observers};
 use crate::access::sealed::Sealed;
 use crate::access::{
-    Access, AsyncEvent, CardMemory, KernelSteering, KernelVerbs, ObjectHandle, RawCommand, UarHandle, UarMapping,
-    UmemHandle,
+    Access, AsyncEvent, CardMemory, KernelSteering, KernelVerbs, LentEvents, ObjectHandle, RawCommand, UarHandle,
+    UarMapping, UmemHandle,
 };
 use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
@@ -165,6 +165,10 @@ impl Access for Traced {
 
     fn completion_eventfd(&self, cq: ObjectHandle, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
         self.inner.completion_eventfd(cq, cqn, vector)
+    }
+
+    fn lend_event_queue(self: Arc<Self>, vector: u32) -> Result<Box<dyn LentEvents>, Error> {
+        Arc::clone(&self.inner).lend_event_queue(vector)
     }
 
     fn forget_completion_eventfd(&self, cqn: u32) {

@@ -33,19 +33,14 @@ use ring::{CqRing, first_present};
 /// ```
 pub struct CompletionQueue {
     ring: CqRing,
-    events: Option<Events>,
+    /// The eventfd of its events.
+    events: Option<OwnedFd>,
+    /// Events consumed so far. The card ignores an arm request with an old number.
+    taken: u32,
     /// Keeps the ring mapped. Last, so that it is dropped last.
     cq: Arc<Cq>,
     /// Makes the queue `!Sync`.
     _one_thread: std::marker::PhantomData<std::cell::Cell<()>>,
-}
-
-/// The event channel of sleeping waiters.
-#[derive(Debug)]
-struct Events {
-    fd: OwnedFd,
-    /// Events consumed so far. The card ignores an arm request with an old number.
-    taken: u32,
 }
 
 impl fmt::Debug for CompletionQueue {
@@ -62,13 +57,13 @@ impl CompletionQueue {
     /// [`Error::Command`], [`Error::Memory`].
     pub fn create(uar: &Arc<Uar>, options: CqOptions) -> Result<Self, Error> {
         let cq = Cq::create(uar, options)?;
-        let events = cq.subscribe()?.map(|fd| Events { fd, taken: 0 });
+        let events = cq.subscribe()?;
         let CqRingParts { ring, record, log_size, shift } = cq.ring_parts()?;
         // SAFETY: the parts state the ring's size; it is page-aligned, and mapped as long as `cq`, which the queue
         // keeps and drops last, or until `resize` replaces it. The object was just created for this queue, so nobody
         // else polls its ring.
         let ring = unsafe { CqRing::new(ring, log_size, shift, CqRecord::new(record)) };
-        Ok(CompletionQueue { ring, events, cq, _one_thread: std::marker::PhantomData })
+        Ok(CompletionQueue { ring, events, taken: 0, cq, _one_thread: std::marker::PhantomData })
     }
 
     /// The object, to be passed to queue pairs.
@@ -165,8 +160,7 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::Dead`] if the card is dead, so no event will arrive. If it dies later, the eventfd becomes readable.
     pub fn arm(&mut self, solicited: bool) -> Result<(), Error> {
-        let taken = self.events.as_ref().map_or(0, |events| events.taken);
-        let arm = if solicited { Arm::solicited } else { Arm::next }(self.ring.consumed, taken);
+        let arm = if solicited { Arm::solicited } else { Arm::next }(self.ring.consumed, self.taken);
         self.ring.record.request(arm);
         self.cq.arm(arm)?;
         // The event of an earlier death may have been consumed together with a completion's.
@@ -176,19 +170,25 @@ impl CompletionQueue {
     /// The eventfd that becomes readable on an event; `None` for a queue without [`CqOptions::events`]. Callers that
     /// wait for it themselves call [`take_events`](Self::take_events) when it is readable.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.events.as_ref().map(|events| events.fd.as_fd())
+        self.events.as_ref().map(AsFd::as_fd)
     }
 
     /// Consumes pending events, so that the queue can be armed again. Returns their number.
     pub fn take_events(&mut self) -> u32 {
-        let Some(events) = &mut self.events else { return 0 };
+        let Some(events) = &self.events else { return 0 };
         let mut count = [0u8; 8];
-        let count = match rustix::io::read(&events.fd, &mut count) {
+        let count = match rustix::io::read(events, &mut count) {
             Ok(8) => u64::from_ne_bytes(count) as u32,
             _ => 0,
         };
-        events.taken = events.taken.wrapping_add(count);
+        self.taken = self.taken.wrapping_add(count);
         count
+    }
+
+    /// Counts one event of this queue, which an [`EventQueue`](super::EventQueue) has returned, so that the queue can
+    /// be armed again.
+    pub fn count_event(&mut self) {
+        self.taken = self.taken.wrapping_add(1);
     }
 
     /// Waits until [`poll`](Self::poll) has something: returns at once, or sleeps on the eventfd.
@@ -278,7 +278,7 @@ impl CompletionQueue {
             clock.pause(deadline.left().unwrap_or(Duration::MAX));
             return Ok(());
         }
-        let mut fds = [rustix::event::PollFd::new(&events.fd, rustix::event::PollFlags::IN)];
+        let mut fds = [rustix::event::PollFd::new(events, rustix::event::PollFlags::IN)];
         let left = deadline.left().map(|left| rustix::event::Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),

@@ -17,6 +17,7 @@ use crate::objects::{AccessFlags, AnyDoorbell, Buffer, DoorbellKind, Pd, QueuePa
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, WorkError};
 use crate::queue::error::RetireError;
+use crate::queue::events::EventSource;
 use crate::queue::send::SendBatch;
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
@@ -317,6 +318,12 @@ impl<S: Connected> Connection<S> {
     /// `None` without [`ConnectionOptions::events`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.link.queues.cq.fd()
+    }
+
+    /// Its completion queue towards an [`EventQueue`](crate::queue::EventQueue), where the connection has the
+    /// [`vector`](ConnectionOptions::vector) of one, and no [`events`](ConnectionOptions::events).
+    pub fn event_source(&mut self) -> EventSource<'_> {
+        EventSource(&mut self.link.queues.cq)
     }
 
     /// Waits for `ticket`; later polls return what else completes meanwhile.
