@@ -14,13 +14,15 @@ use std::time::{Duration, Instant};
 
 use mlx5_benches::{Failure, completion, connect};
 use mlx5_dv::objects::{
-    DatagramAttributes, Dct, DctOptions, DoorbellMode, FlowMatch, FlowMatcher, FlowRule, InitiatorAttributes,
-    QpOptions, QueuePair, Rq, RqOptions, Sq, SqOptions, Srq, SrqOptions, Tir, Tis, TransportDomain, Uar,
+    CqOptions, DatagramAttributes, Dct, DctOptions, DoorbellMode, FlowMatch, FlowMatcher, FlowRule, InitAttributes,
+    InitiatorAttributes, QpOptions, QueuePair, Rq, RqOptions, RtrAttributes, RtsAttributes, Sq, SqOptions, Srq,
+    SrqOptions, Tir, Tis, TransportDomain, Uar, XrcTarget, Xrcd,
 };
 use mlx5_dv::queue::ethernet::{EthernetReceiveQueue, FrameFlags, Frames};
 use mlx5_dv::queue::{
-    BlueFlame, CompletionQueue, Datagrams, DynamicMessages, GRH, Messages, Plain, PostError, ReceiveQueue, RetireError,
-    SendBatch, SendDoorbell, SendQueue, Service, Shared, SharedReceiveQueue, Work, WrFlags,
+    BlueFlame, CompletionQueue, Datagrams, DynamicMessages, ExtendedMessages, GRH, Messages, Plain, PostError,
+    ReceiveQueue, RemoteSrq, RetireError, SendBatch, SendDoorbell, SendQueue, Service, Shared, SharedReceiveQueue,
+    Work, WrFlags,
 };
 use mlx5_prm::values::PathMtu;
 
@@ -132,6 +134,11 @@ operations! {
         |batch, id, flags, request| unsafe {
             batch.write(id, flags, &request.target_of_dc, request.remote, &[request.local])
         };
+    ExtendedMessages, ExtendedInline, "xrc_inline", true:
+        |batch, id, flags, request| batch.send_inline(id, flags, request.to_srq, &request.data);
+    ExtendedMessages, Extended, "xrc", true:
+        // SAFETY: as above.
+        |batch, id, flags, request| unsafe { batch.send(id, flags, request.to_srq, &[request.local]) };
     Frames, FrameInline, "frame_inline", true:
         |batch, id, flags, request| batch.send_inline(id, frame_flags(flags), &request.data);
     Frames, Frame, "frame", true:
@@ -213,6 +220,8 @@ struct Bench<'a, S: Service, D: SendDoorbell, R> {
     _receiver: Option<Arc<QueuePair>>,
     /// Target of dynamically connected messages.
     _target: Option<Arc<Dct>>,
+    /// Target of an extended reliable connection.
+    _extended: Option<Arc<XrcTarget>>,
 }
 
 impl<'a, D: DoorbellMode> Bench<'a, Messages, D, ReceiveQueue> {
@@ -258,6 +267,30 @@ impl<'a, D: DoorbellMode> Bench<'a, DynamicMessages, D, SharedReceiveQueue> {
         let requests = common.requests(&[], target.dctn(), BYTES)?;
         let bench = Bench::new(common, sender.dc_send_queue()?, srq.receive_queue()?, sent, received, requests);
         Ok(Bench { _target: Some(target), ..bench })
+    }
+}
+
+impl<'a, D: DoorbellMode> Bench<'a, ExtendedMessages, D, SharedReceiveQueue> {
+    /// An initiator, its target, and the shared receive queue that its messages name.
+    fn extended(common: &'a Common) -> Result<Self, Failure> {
+        let options = CqOptions::default().entries(2 * POSTS as u32).for_xrc();
+        let (sent, received) = (common.cq()?, CompletionQueue::create(&common.uar, options)?);
+        let domain = Xrcd::alloc(&common.device)?;
+        let srq = Srq::create_xrc(&common.pd, &domain, received.cq(), SrqOptions::default().wqes(DEPTH - 1))?;
+        let target = XrcTarget::create(&common.pd, &common.uar, received.cq(), &domain)?;
+        let options = QpOptions::default().wqes(DEPTH, 0).inline_bytes(BYTES as u16).xrc_initiator(&domain);
+        let sender = QueuePair::create(&common.pd, &common.uar, sent.cq(), sent.cq(), options)?;
+        let rtr = |qpn| RtrAttributes { path_mtu: Some(PathMtu::Mtu1024), ..RtrAttributes::new(qpn, 0, common.path) };
+        target.init(&InitAttributes::default())?;
+        target.ready_to_receive(&rtr(sender.qpn()))?;
+        sender.init(&InitAttributes::default())?;
+        sender.ready_to_receive(&rtr(target.qpn()))?;
+        sender.ready_to_send(&RtsAttributes::new(0))?;
+        let mut requests = common.requests(&[], target.qpn(), BYTES)?;
+        let to_srq = RemoteSrq::new(srq.srqn()).ok_or("an SRQ's number has 24 bits")?;
+        requests.iter_mut().for_each(|request| request.to_srq = to_srq);
+        let bench = Bench::new(common, sender.xrc_send_queue()?, srq.receive_queue()?, sent, received, requests);
+        Ok(Bench { _extended: Some(target), ..bench })
     }
 }
 
@@ -327,6 +360,7 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
             _rule: None,
             _receiver: None,
             _target: None,
+            _extended: None,
         }
     }
 
@@ -446,6 +480,14 @@ where
     dynamic.measure_post::<DynamicInline>()?;
     dynamic.measure_post::<Dynamic>()?;
     drop(dynamic);
+    let mut extended = Bench::<ExtendedMessages, D, _>::extended(common)?;
+    extended.measure_post::<ExtendedInline>()?;
+    extended.measure_post::<Extended>()?;
+    extended.measure_receive::<Extended>("receive_extended")?;
+    extended.measure_poll::<Extended>("poll_receive_extended", |bench, width| {
+        poll_receives(&mut bench.received, width, &mut bench.receiver)
+    })?;
+    drop(extended);
     keys::measure::<D>(common)?;
     // Last: a BlueFlame register that was shared stays so.
     for count in [1, 16, 256, 1024] {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mlx5_benches::Failure;
 use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, AddressHandle, AddressPath, CqOptions, DcTarget, MemoryRegion, Pd, Uar};
-use mlx5_dv::queue::{Completion, CompletionQueue, DataSegment, RemoteAddress, WorkError};
+use mlx5_dv::queue::{Completion, CompletionQueue, DataSegment, RemoteAddress, RemoteSrq, WorkError};
 
 /// Work requests in a round.
 pub const POSTS: usize = 64;
@@ -60,6 +60,8 @@ pub struct Request {
     pub target: DataSegment,
     pub to: AddressHandle,
     pub target_of_dc: DcTarget,
+    /// Shared receive queue that XRC messages name.
+    pub to_srq: RemoteSrq,
     pub data: [u8; BYTES],
 }
 
@@ -129,6 +131,7 @@ impl Common {
     pub fn requests(&self, start: &[u8], qpn: u32, room: usize) -> Result<Box<[Request; REQUESTS]>, Failure> {
         let to = AddressHandle::new(&self.device, &self.path, qpn, QKEY)?;
         let target_of_dc = DcTarget::new(&self.device, &self.path, qpn, ACCESS_KEY)?;
+        let to_srq = RemoteSrq::new(0).ok_or("0 has 24 bits")?;
         let memory = &self.memory;
         let request = |i: usize| {
             let (from, target) = (i * BYTES, 2048 + i * BYTES);
@@ -141,6 +144,7 @@ impl Common {
                 target: memory.segment(target..target + room),
                 to,
                 target_of_dc,
+                to_srq,
                 data,
             }
         };

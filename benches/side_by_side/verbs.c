@@ -9,6 +9,7 @@
  * counted.
  */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <infiniband/mlx5dv.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,10 +33,13 @@ enum {
 	ETHERTYPE = 0x88b5, /* of frames: one for experiments */
 };
 
-enum op { WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, UD_INLINE, UD, FRAME_INLINE, FRAME, DC_INLINE, DC, OPS };
+enum op {
+	WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, UD_INLINE, UD, FRAME_INLINE, FRAME, DC_INLINE, DC, XRC_INLINE, XRC,
+	OPS
+};
 
-static const char *const names[OPS] = { "write_inline", "write", "send_inline", "send",  "read",
-					"ud_inline",	"ud",	 "frame_inline", "frame", "dc_inline", "dc" };
+static const char *const names[OPS] = { "write_inline", "write", "send_inline",	 "send",  "read",      "ud_inline",  "ud",
+					"frame_inline", "frame", "dc_inline", "dc",    "xrc_inline", "xrc" };
 
 /* One message: source and destination. */
 struct request {
@@ -51,6 +55,7 @@ static struct request requests[REQUESTS];
 static struct ibv_qp *sender, *receiver;
 static struct ibv_wq *work_queue;
 static struct ibv_srq *shared;
+static uint32_t srqn; /* that XRC messages name */
 static struct ibv_cq_ex *sent, *received;
 static uint64_t nothing; /* ticks between two reads of the counter */
 static useconds_t pause_us = 1000;
@@ -74,7 +79,8 @@ static struct ibv_sge send_sges[POSTS], recv_sges[POSTS];
 
 ALWAYS int is_inline(enum op op)
 {
-	return op == WRITE_INLINE || op == SEND_INLINE || op == UD_INLINE || op == FRAME_INLINE || op == DC_INLINE;
+	return op == WRITE_INLINE || op == SEND_INLINE || op == UD_INLINE || op == FRAME_INLINE || op == DC_INLINE ||
+	       op == XRC_INLINE;
 }
 
 ALWAYS int is_datagram(enum op op)
@@ -92,6 +98,11 @@ ALWAYS int is_dynamic(enum op op)
 	return op == DC_INLINE || op == DC;
 }
 
+ALWAYS int is_extended(enum op op)
+{
+	return op == XRC_INLINE || op == XRC;
+}
+
 ALWAYS int is_rdma(enum op op)
 {
 	return op == WRITE_INLINE || op == WRITE || op == READ || is_dynamic(op);
@@ -101,7 +112,8 @@ static void prepare(enum op op, unsigned batch)
 {
 	static const enum ibv_wr_opcode opcodes[OPS] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_SEND,
 							 IBV_WR_RDMA_READ,  IBV_WR_SEND,       IBV_WR_SEND, IBV_WR_SEND,
-							 IBV_WR_SEND,	    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE };
+							 IBV_WR_SEND,	    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_SEND,
+							 IBV_WR_SEND };
 
 	memset(send_list, 0, sizeof(send_list));
 	for (unsigned i = 0; i < POSTS; i++) {
@@ -118,6 +130,8 @@ static void prepare(enum op op, unsigned batch)
 			send_list[i].wr.rdma.rkey = requests[0].rkey;
 		if (is_datagram(op))
 			send_list[i].wr.ud.remote_qkey = QKEY;
+		if (is_extended(op))
+			send_list[i].qp_type.xrc.remote_srqn = srqn;
 		recv_list[i].sg_list = &recv_sges[i];
 		recv_list[i].num_sge = 1;
 		recv_list[i].next = last ? NULL : &recv_list[i + 1];
@@ -174,6 +188,8 @@ ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 				ibv_wr_send(qp);
 			if (is_datagram(op))
 				ibv_wr_set_ud_addr(qp, request->ah, request->qpn, QKEY);
+			if (is_extended(op))
+				ibv_wr_set_xrc_srqn(qp, srqn);
 			if (is_dynamic(op))
 				mlx5dv_wr_set_dc_addr(dc, request->ah, request->qpn, ACCESS_KEY);
 			if (is_inline(op))
@@ -235,9 +251,10 @@ typedef uint64_t (*post_function)(unsigned batch, unsigned unsignalled);
 #define POSTS_OF(api) \
 	POST(api, WRITE_INLINE) POST(api, WRITE) POST(api, SEND_INLINE) POST(api, SEND) POST(api, READ) \
 	POST(api, UD_INLINE) POST(api, UD) POST(api, FRAME_INLINE) POST(api, FRAME) POST(api, DC_INLINE) POST(api, DC) \
+	POST(api, XRC_INLINE) POST(api, XRC) \
 	static const post_function api[OPS] = { api##_WRITE_INLINE, api##_WRITE, api##_SEND_INLINE, api##_SEND, api##_READ, \
 						api##_UD_INLINE, api##_UD, api##_FRAME_INLINE, api##_FRAME, \
-						api##_DC_INLINE, api##_DC };
+						api##_DC_INLINE, api##_DC, api##_XRC_INLINE, api##_XRC };
 
 /* The classic interface has no dynamic connections: those two are not called. */
 POSTS_OF(classic)
@@ -675,6 +692,7 @@ static void use_frames(void)
 }
 
 #include "dynamic.h"
+#include "extended.h"
 #include "keys.h"
 #include "many.h"
 
@@ -730,6 +748,11 @@ int main(int argc, char **argv)
 	measure_polls(FRAME, "poll_frame", received);
 	use_dynamic_connections();
 	measure_posts(DC_INLINE, DC);
+	use_extended_connection();
+	measure_posts(XRC_INLINE, XRC);
+	measure_receives(XRC, "receive_extended");
+	measure_polls(XRC, "poll_receive_extended", received);
+	shared = NULL;
 	measure_registrations();
 	for (unsigned count = 1; count <= 1024; count *= count < 256 ? 16 : 4)
 		measure_shared_queue(count);
