@@ -16,10 +16,9 @@ use mlx5_dv::memory::PageSize;
 use mlx5_dv::queue::{Connected, Messages, UnreliableMessages};
 use mlx5_examples::exchange;
 use mlx5_examples::host::Host;
-use mlx5_examples::pingpong::{Failure, Player, Role, Setup, print_result, timed};
+use mlx5_examples::pingpong::{Failure, Player, Role, Setup, in_turn, print_result, timed};
 use mlx5_neighbours::Ipv4Cidr;
 use mlx5_open::program;
-use mlx5_open::watchdog::Watchdog;
 
 /// How long a client waits for its server, and a server for its client.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -181,7 +180,10 @@ fn both_ends<S: Connected>(device: &Arc<Device>, setup: &Setup, options: &Option
     client.connect(&theirs, None)?;
     let elapsed = timed(|| match setup.events || setup.own_events {
         true => on_two_threads(&mut client, &mut server),
-        false => in_turn(device, &mut client, &mut server),
+        false => {
+            client.begin()?;
+            in_turn(device, [&mut client, &mut server], Player::is_done, Player::turn)
+        }
     })?;
     print_status(&client, options)?;
     print_status(&server, options)?;
@@ -194,16 +196,6 @@ fn on_two_threads<S: Connected>(client: &mut Player<S>, server: &mut Player<S>) 
         client.play()?;
         server.join().map_err(|_| "the server's thread panicked")?
     })
-}
-
-fn in_turn<S: Connected>(device: &Arc<Device>, client: &mut Player<S>, server: &mut Player<S>) -> Result<(), Failure> {
-    client.begin()?;
-    let mut watchdog = Watchdog::new(device);
-    while !(client.is_done() && server.is_done()) {
-        let moved = client.turn()? | server.turn()?;
-        watchdog.check(moved)?;
-    }
-    Ok(())
 }
 
 /// Prints what the card says of an end's queue pair, if `options` asks for it.

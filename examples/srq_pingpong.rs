@@ -13,7 +13,7 @@ use mlx5_dv::queue::{ConnectionId, Hub, HubDone, HubOptions, Side};
 use mlx5_dv::{Device, Mac};
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::host::Host;
-use mlx5_examples::pingpong::{Failure, path_mtu, print_result, timed};
+use mlx5_examples::pingpong::{Failure, Role, check_one_pattern, in_turn, one_pattern, path_mtu, print_result, timed};
 use mlx5_open::program;
 use mlx5_open::watchdog::{SILENCE, Watchdog};
 
@@ -87,13 +87,6 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who sends first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Client,
-    Server,
-}
-
 /// What a connection has under way.
 #[derive(Debug, Default)]
 struct Exchange {
@@ -111,12 +104,6 @@ struct End<'a> {
     options: &'a Options,
     sent: u64,
     received: u64,
-}
-
-/// Byte `at` of each message. `ibv_srq_pingpong` keeps all of them in one buffer, and checks the first byte of each
-/// page, which is 0.
-fn pattern(at: usize) -> u8 {
-    if at.is_multiple_of(4096) { 0 } else { (at.wrapping_mul(31) + (at >> 8)) as u8 }
 }
 
 impl<'a> End<'a> {
@@ -168,7 +155,7 @@ impl<'a> End<'a> {
         if self.role == Role::Server {
             return Ok(());
         }
-        let message: Vec<u8> = (0..self.options.size as usize).map(pattern).collect();
+        let message: Vec<u8> = (0..self.options.size as usize).map(one_pattern).collect();
         for id in self.connections.clone() {
             let mut buffer = self.hub.buffer().ok_or("no spare buffer")?;
             buffer.as_mut_slice()[..message.len()].copy_from_slice(&message);
@@ -240,12 +227,8 @@ impl<'a> End<'a> {
         if !self.options.chk {
             return Ok(());
         }
-        let bytes = buffer.as_slice();
         let step = if self.role == Role::Client { 1 } else { 4096 };
-        match (0..len).step_by(step).find(|at| bytes[*at] != pattern(*at)) {
-            None => Ok(()),
-            Some(at) => Err(format!("byte {at} is {:#04x} instead of {:#04x}", bytes[at], pattern(at)).into()),
-        }
+        check_one_pattern(&buffer.as_slice()[..len], step)
     }
 }
 
@@ -281,11 +264,6 @@ fn both_ends(device: &Arc<Device>, options: &Options) -> Result<Duration, Failur
     client.connect(&theirs, None)?;
     timed(|| {
         client.begin()?;
-        let mut watchdog = Watchdog::new(device);
-        while !(client.is_done() && server.is_done()) {
-            let moved = client.turn()? | server.turn()?;
-            watchdog.check(moved)?;
-        }
-        Ok(())
+        in_turn(device, [&mut client, &mut server], End::is_done, End::turn)
     })
 }

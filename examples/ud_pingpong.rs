@@ -13,7 +13,7 @@ use mlx5_dv::queue::{DatagramEndpoint, DatagramOptions, GRH, Side, WrFlags};
 use mlx5_dv::{Device, Mac};
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::host::Host;
-use mlx5_examples::pingpong::{Failure, print_result, timed};
+use mlx5_examples::pingpong::{Failure, Role, check_one_pattern, in_turn, one_pattern, print_result, timed};
 use mlx5_open::program;
 use mlx5_open::watchdog::{SILENCE, Watchdog};
 
@@ -80,18 +80,6 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who sends first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Client,
-    Server,
-}
-
-/// Byte `at` of a datagram. `ibv_ud_pingpong` checks the first byte of each page, which is 0.
-fn pattern(at: usize) -> u8 {
-    if at.is_multiple_of(4096) { 0 } else { (at.wrapping_mul(31) + (at >> 8)) as u8 }
-}
-
 /// One end: a slot for each receive, then one for what it sends.
 struct End<'a> {
     device: Arc<Device>,
@@ -126,7 +114,7 @@ impl<'a> End<'a> {
             owes: role == Role::Client,
         };
         end.post(0..options.rx_depth.into())?;
-        let message: Vec<u8> = (0..options.size as usize).map(pattern).collect();
+        let message: Vec<u8> = (0..options.size as usize).map(one_pattern).collect();
         region.write(end.slot(options.rx_depth.into()) + GRH, &message);
         Ok(end)
     }
@@ -225,10 +213,7 @@ impl<'a> End<'a> {
         let mut bytes = vec![0; size];
         self.endpoint.region().read(self.slot(number) + GRH, &mut bytes);
         let known = if self.options.host.is_none() && !self.options.listen { 1 } else { 4096 };
-        match (0..size).step_by(known).find(|at| bytes[*at] != pattern(*at)) {
-            None => Ok(()),
-            Some(at) => Err(format!("byte {at} is {:#04x} instead of {:#04x}", bytes[at], pattern(at)).into()),
-        }
+        check_one_pattern(&bytes, known)
     }
 }
 
@@ -259,11 +244,6 @@ fn both_ends(device: &Arc<Device>, options: &Options) -> Result<Duration, Failur
     client.aim(&server.address()?, None)?;
     timed(|| {
         client.answer()?;
-        let mut watchdog = Watchdog::new(device);
-        while !(client.is_done() && server.is_done()) {
-            let moved = client.turn()? | server.turn()?;
-            watchdog.check(moved)?;
-        }
-        Ok(())
+        in_turn(device, [&mut client, &mut server], End::is_done, End::turn)
     })
 }

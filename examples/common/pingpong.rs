@@ -327,6 +327,35 @@ impl<S: Connected> Player<S> {
     }
 }
 
+/// Byte `at` of every message of an end that has one buffer for all. rdma-core's ping-pongs check the first byte of
+/// each page, which is 0.
+pub fn one_pattern(at: usize) -> u8 {
+    if at.is_multiple_of(4096) { 0 } else { (at.wrapping_mul(31) + (at >> 8)) as u8 }
+}
+
+/// Checks every `step`th byte of such a message.
+pub fn check_one_pattern(bytes: &[u8], step: usize) -> Result<(), Failure> {
+    match (0..bytes.len()).step_by(step).find(|at| bytes[*at] != one_pattern(*at)) {
+        None => Ok(()),
+        Some(at) => Err(format!("byte {at} is {:#04x} instead of {:#04x}", bytes[at], one_pattern(at)).into()),
+    }
+}
+
+/// Runs two ends on one card, in turn on this thread.
+pub fn in_turn<E>(
+    device: &Arc<Device>,
+    [one, other]: [&mut E; 2],
+    is_done: impl Fn(&E) -> bool,
+    turn: impl Fn(&mut E) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let mut watchdog = Watchdog::new(device);
+    while !(is_done(one) && is_done(other)) {
+        let moved = turn(one)? | turn(other)?;
+        watchdog.check(moved)?;
+    }
+    Ok(())
+}
+
 /// How long `play` takes.
 pub fn timed(play: impl FnOnce() -> Result<(), Failure>) -> Result<Duration, Failure> {
     let start = Instant::now();

@@ -1,8 +1,13 @@
 //! Deadlines of waits.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
 use crate::clock::Clock;
+use crate::error::Error;
 
 /// The end of a wait.
 #[derive(Debug, Clone)]
@@ -25,5 +30,22 @@ impl Deadline {
     /// Whether the deadline has passed.
     pub(crate) fn has_passed(&self) -> bool {
         self.left() == Some(Duration::ZERO)
+    }
+
+    /// Sleeps until `fd` is readable, the deadline passes, or a signal comes; in virtual time, until something is due.
+    /// `doing` is for the error.
+    pub(crate) fn sleep_on(&self, fd: BorrowedFd<'_>, doing: &str) -> Result<(), Error> {
+        if self.clock.is_virtual() {
+            self.clock.pause(self.left().unwrap_or(Duration::MAX));
+            return Ok(());
+        }
+        let left = self.left().map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::io(doing, error.into())),
+        }
     }
 }

@@ -7,8 +7,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use super::completion::CompletionQueue;
 use crate::access::LentEvents;
 use crate::deadline::Deadline;
@@ -142,8 +140,7 @@ impl EventQueue {
     /// # Errors
     /// [`Error::Timeout`] after `timeout` ([`Duration::MAX`] means no limit), [`Error::Dead`], [`Error::Io`].
     pub fn wait(&mut self, timeout: Duration) -> Result<u32, Error> {
-        let device = Arc::clone(&self.device);
-        let deadline = Deadline::after(device.clock(), timeout);
+        let deadline = Deadline::after(self.device.clock(), timeout);
         loop {
             if let Some(cqn) = self.poll()? {
                 return Ok(cqn);
@@ -153,23 +150,10 @@ impl EventQueue {
                 return Err(Error::Timeout { what, limit: timeout });
             }
             self.arm()?;
-            self.sleep(&deadline)?;
+            if let Some(interrupt) = self.fd() {
+                deadline.sleep_on(interrupt, "waiting for an interrupt")?;
+            }
             self.take_interrupts();
-        }
-    }
-
-    /// Sleeps until there is an interrupt or `deadline` passes.
-    fn sleep(&self, deadline: &Deadline) -> Result<(), Error> {
-        let clock = self.device.clock();
-        if clock.is_virtual() {
-            clock.pause(deadline.left().unwrap_or(Duration::MAX));
-            return Ok(());
-        }
-        let Some(interrupt) = self.fd() else { return Ok(()) };
-        let left = deadline.left().and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut [PollFd::from_borrowed_fd(interrupt, PollFlags::IN)], left.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(Error::io("waiting for an interrupt", error.into())),
         }
     }
 }

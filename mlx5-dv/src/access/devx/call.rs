@@ -33,6 +33,14 @@ impl<'a> Call<'a> {
         Call { object, method, attributes: Vec::new(), borrowed: PhantomData }
     }
 
+    /// A call of the older interface, with its input and the buffer of its output, which may be empty.
+    pub fn write(command: u64, input: &'a [u8], output: &'a mut [u8]) -> io::Result<Self> {
+        let call = Call::new(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
+            .number(UVERBS_ATTR_WRITE_CMD, command)?
+            .input(UVERBS_ATTR_CORE_IN, input)?;
+        if output.is_empty() { Ok(call) } else { call.output(UVERBS_ATTR_CORE_OUT, output) }
+    }
+
     fn with(mut self, attr_id: u16, len: usize, data: u64) -> io::Result<Self> {
         let len = u16::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
         self.attributes.push(Attribute { attr_id, len, flags: UVERBS_ATTR_F_MANDATORY, attr_data: 0, data });
@@ -105,11 +113,7 @@ impl<'a> Call<'a> {
     /// Opens a channel of completion events, whose reads do not block.
     pub fn open_completion_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let (input, mut output) = (CreateCompChannel::default(), CreateCompChannelResp::default());
-        Call::new(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
-            .number(UVERBS_ATTR_WRITE_CMD, IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL)?
-            .input(UVERBS_ATTR_CORE_IN, input.as_bytes())?
-            .output(UVERBS_ATTR_CORE_OUT, output.as_mut_bytes())?
-            .run(device)?;
+        Call::write(IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, input.as_bytes(), output.as_mut_bytes())?.run(device)?;
         // SAFETY: the kernel has put a new descriptor of this process into the output. It was made for this call, so
         // nobody else owns it.
         let channel = unsafe { OwnedFd::from_raw_fd(output.fd as i32) };

@@ -45,7 +45,7 @@ mod verbs;
 mod xrc;
 
 use crate::kernel::abi::*;
-use call::{Call, not_registered};
+use call::{Call, Done, not_registered};
 use clock::ClockPage;
 use events::Events;
 use queries::Queries;
@@ -197,8 +197,12 @@ impl Devx {
 
     /// Destroys a kernel object: a UAR page, a umem, or a firmware object.
     fn end(&self, object: u16, method: u16, attribute: u16, handle: ObjectHandle) -> Result<(), CommandErrorKind> {
-        let ended = Call::new(object, method).handle(attribute, handle).and_then(|call| call.run(self.file()));
-        match ended.map_err(|error| self.failed(error)) {
+        self.ended(Call::new(object, method).handle(attribute, handle).and_then(|call| call.run(self.file())))
+    }
+
+    /// Whether a call that destroys an object has ended it.
+    fn ended(&self, called: io::Result<Done>) -> Result<(), CommandErrorKind> {
+        match called.map_err(|error| self.failed(error)) {
             // The device is gone, and the object with it.
             Ok(_) | Err(CommandErrorKind::Dead(_)) => Ok(()),
             Err(kind) => Err(kind),

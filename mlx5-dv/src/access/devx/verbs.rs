@@ -18,14 +18,6 @@ use crate::kernel::abi::shared::*;
 use crate::kernel::abi::*;
 use crate::memory::HostMemory;
 
-/// A call of the older interface, with its input and the buffer of its output, which may be empty.
-pub(super) fn write_call<'a>(command: u64, input: &'a [u8], output: &'a mut [u8]) -> io::Result<Call<'a>> {
-    Call::new(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
-        .number(UVERBS_ATTR_WRITE_CMD, command)?
-        .input(UVERBS_ATTR_CORE_IN, input)
-        .and_then(|call| if output.is_empty() { Ok(call) } else { call.output(UVERBS_ATTR_CORE_OUT, output) })
-}
-
 /// Offset in the device file of page `index` of device memory.
 fn page_offset(index: u16) -> u64 {
     let index = u64::from(index);
@@ -69,6 +61,11 @@ impl Devx {
         Ok((done.handle(UVERBS_ATTR_ALLOC_DM_HANDLE)?, index, offset))
     }
 
+    /// Destroys an object by a call of the older interface.
+    fn end_by(&self, command: u64, input: &[u8], output: &mut [u8]) -> Result<(), CommandErrorKind> {
+        self.ended(Call::write(command, input, output).and_then(|call| call.run(self.file())))
+    }
+
     fn send_reg_dm_mr(&self, call: DmRegion, lkey: &mut u32, rkey: &mut u32) -> io::Result<Done> {
         Call::new(UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG)
             .fresh(UVERBS_ATTR_REG_DM_MR_HANDLE)?
@@ -80,18 +77,6 @@ impl Devx {
             .output(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, lkey.as_mut_bytes())?
             .output(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, rkey.as_mut_bytes())?
             .run(self.file())
-    }
-}
-
-impl Devx {
-    /// Destroys an object by a call of the older interface.
-    fn end_by(&self, command: u64, input: &[u8], output: &mut [u8]) -> Result<(), CommandErrorKind> {
-        let ended = write_call(command, input, output).and_then(|call| call.run(self.file()));
-        match ended.map_err(|error| self.failed(error)) {
-            // The device is gone, and the object with it.
-            Ok(_) | Err(CommandErrorKind::Dead(_)) => Ok(()),
-            Err(kind) => Err(kind),
-        }
     }
 }
 
@@ -122,7 +107,7 @@ impl KernelVerbs for Devx {
         }
         let (input, mut output, mut number) =
             (AllocPd::default(), AllocPdResp::default(), AllocPdDriverResp::default());
-        let called = write_call(IB_USER_VERBS_CMD_ALLOC_PD, input.as_bytes(), output.as_mut_bytes())
+        let called = Call::write(IB_USER_VERBS_CMD_ALLOC_PD, input.as_bytes(), output.as_mut_bytes())
             .and_then(|call| call.output(UVERBS_ATTR_UHW_OUT, number.as_mut_bytes()))
             .and_then(|call| call.run(self.file()));
         called.map_err(|error| failed(self.failed(error)))?;
@@ -157,7 +142,7 @@ impl KernelVerbs for Devx {
         let input =
             RegMr { response: 0, start: addr, length: len, hca_va: start, pd_handle: pd.0, access_flags: access };
         let mut output = RegMrResp::default();
-        write_call(IB_USER_VERBS_CMD_REG_MR, input.as_bytes(), output.as_mut_bytes())
+        Call::write(IB_USER_VERBS_CMD_REG_MR, input.as_bytes(), output.as_mut_bytes())
             .and_then(|call| call.run(self.file()))
             .map_err(|source| not_registered(format!("{len} bytes of memory"), source))?;
         let (handle, lkey, rkey) = (ObjectHandle(output.mr_handle), output.lkey, output.rkey);

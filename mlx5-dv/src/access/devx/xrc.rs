@@ -7,7 +7,6 @@ use zerocopy::IntoBytes;
 
 use super::Devx;
 use super::call::{Call, not_registered};
-use super::verbs::write_call;
 use crate::access::{KernelCq, KernelCqMade, KernelSrq, KernelXrc, ObjectHandle};
 use crate::error::{Error, Invalid};
 use crate::kernel::abi::shared::*;
@@ -25,7 +24,7 @@ impl KernelXrc for Devx {
         self.liveness.check()?;
         let fd = file.map_or(NO_FILE, |file| file.as_raw_fd() as u32);
         let (input, mut output) = (OpenXrcd { response: 0, fd, oflags: flags }, OpenXrcdResp::default());
-        let opened = write_call(IB_USER_VERBS_CMD_OPEN_XRCD, input.as_bytes(), output.as_mut_bytes())
+        let opened = Call::write(IB_USER_VERBS_CMD_OPEN_XRCD, input.as_bytes(), output.as_mut_bytes())
             .and_then(|call| call.run(self.file()));
         opened.map_err(|error| match error.raw_os_error() {
             Some(libc::EAGAIN) => {
@@ -62,7 +61,7 @@ impl KernelXrc for Devx {
             ..CreateCqDriver::default()
         };
         let (mut output, mut number) = (CreateCqResp::default(), CreateCqDriverResp::default());
-        write_call(IB_USER_VERBS_CMD_CREATE_CQ, input.as_bytes(), output.as_mut_bytes())
+        Call::write(IB_USER_VERBS_CMD_CREATE_CQ, input.as_bytes(), output.as_mut_bytes())
             .and_then(|call| call.input(UVERBS_ATTR_UHW_IN, driver.as_bytes()))
             .and_then(|call| call.output(UVERBS_ATTR_UHW_OUT, number.as_mut_bytes()))
             .and_then(|call| call.run(self.file()))
@@ -91,7 +90,7 @@ impl KernelXrc for Devx {
             ..CreateSrqDriver::default()
         };
         let (mut output, mut number) = (CreateSrqResp::default(), CreateSrqDriverResp::default());
-        write_call(IB_USER_VERBS_CMD_CREATE_XSRQ, input.as_bytes(), output.as_mut_bytes())
+        Call::write(IB_USER_VERBS_CMD_CREATE_XSRQ, input.as_bytes(), output.as_mut_bytes())
             .and_then(|call| call.input(UVERBS_ATTR_UHW_IN, driver.as_bytes()))
             .and_then(|call| call.output(UVERBS_ATTR_UHW_OUT, number.as_mut_bytes()))
             .and_then(|call| call.run(self.file()))
@@ -107,7 +106,7 @@ impl KernelXrc for Devx {
         let input = CreateQp { pd_handle: xrcd.0, qp_type: IB_UVERBS_QPT_XRC_TGT, ..CreateQp::default() };
         let driver = CreateQpDriver { uidx: SOME_INDEX, ..CreateQpDriver::default() };
         let mut output = CreateQpResp::default();
-        write_call(IB_USER_VERBS_CMD_CREATE_QP, input.as_bytes(), output.as_mut_bytes())
+        Call::write(IB_USER_VERBS_CMD_CREATE_QP, input.as_bytes(), output.as_mut_bytes())
             .and_then(|call| call.input(UVERBS_ATTR_UHW_IN, driver.as_bytes()))
             .and_then(|call| call.run(self.file()))
             .map_err(|error| Error::io("creating an XRC target in the kernel", error))?;
@@ -118,7 +117,7 @@ impl KernelXrc for Devx {
         self.liveness.check()?;
         let input = OpenQp { pd_handle: xrcd.0, qpn, qp_type: IB_UVERBS_QPT_XRC_TGT, ..OpenQp::default() };
         let mut output = CreateQpResp::default();
-        let opened = write_call(IB_USER_VERBS_CMD_OPEN_QP, input.as_bytes(), output.as_mut_bytes())
+        let opened = Call::write(IB_USER_VERBS_CMD_OPEN_QP, input.as_bytes(), output.as_mut_bytes())
             .and_then(|call| call.run(self.file()));
         opened.map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => {
@@ -133,7 +132,7 @@ impl KernelXrc for Devx {
 
     fn modify_target(&self, changes: &ModifyQp) -> Result<(), Error> {
         self.liveness.check()?;
-        write_call(IB_USER_VERBS_CMD_MODIFY_QP, changes.as_bytes(), &mut [])
+        Call::write(IB_USER_VERBS_CMD_MODIFY_QP, changes.as_bytes(), &mut [])
             .and_then(|call| call.run(self.file()))
             .map_err(|error| Error::io("moving an XRC target to another state in the kernel", error))?;
         Ok(())
@@ -145,7 +144,7 @@ impl KernelXrc for Devx {
             QueryQp { qp_handle: target.0, attr_mask: qp_attributes::STATE, ..QueryQp::default() },
             QueryQpResp::default(),
         );
-        write_call(IB_USER_VERBS_CMD_QUERY_QP, input.as_bytes(), output.as_mut_bytes())
+        Call::write(IB_USER_VERBS_CMD_QUERY_QP, input.as_bytes(), output.as_mut_bytes())
             .and_then(|call| call.run(self.file()))
             .map_err(|error| Error::io("querying an XRC target in the kernel", error))?;
         Ok(output)

@@ -86,15 +86,12 @@ pub struct LentEventQueue {
     shelf: Arc<Shelf>,
     liveness: Arc<Liveness>,
     /// The function, which must not end before the queue is back.
-    _card: Arc<dyn Keeps>,
+    _card: Arc<dyn Debug + Send + Sync>,
 }
-
-/// What a lent event queue keeps.
-pub trait Keeps: Debug + Send + Sync {}
 
 impl LentEventQueue {
     /// Lends `idle`, of `shelf`. `card` is what must not end before it is back.
-    pub fn new(idle: Idle, shelf: &Arc<Shelf>, liveness: &Arc<Liveness>, card: Arc<dyn Keeps>) -> Self {
+    pub fn new(idle: Idle, shelf: &Arc<Shelf>, liveness: &Arc<Liveness>, card: Arc<dyn Debug + Send + Sync>) -> Self {
         let interrupt: Arc<dyn Wake> = Arc::clone(&idle.interrupt) as _;
         liveness.watch(Arc::downgrade(&interrupt));
         LentEventQueue { idle: Some(idle), shelf: Arc::clone(shelf), liveness: Arc::clone(liveness), _card: card }

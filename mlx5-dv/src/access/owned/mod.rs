@@ -51,7 +51,7 @@ pub(crate) use bring_up::{BroughtUp, bring_up};
 
 use command::CommandQueue;
 use events::Events;
-use lending::{Keeps, LentEventQueue, Shelf};
+use lending::{LentEventQueue, Shelf};
 use pages::FirmwarePages;
 use registers::Registers;
 use space::Space;
@@ -149,8 +149,6 @@ impl Owned {
         self.commands.get().map_or((0, 0), |commands| commands.slots())
     }
 }
-
-impl Keeps for Owned {}
 
 impl Sealed for Owned {}
 

@@ -272,21 +272,7 @@ impl CompletionQueue {
 
     /// Sleeps until the eventfd is readable or `deadline` passes.
     fn sleep(&self, deadline: &Deadline) -> Result<(), Error> {
-        let Some(events) = &self.events else { return Ok(()) };
-        let clock = self.cq.clock();
-        if clock.is_virtual() {
-            clock.pause(deadline.left().unwrap_or(Duration::MAX));
-            return Ok(());
-        }
-        let mut fds = [rustix::event::PollFd::new(events, rustix::event::PollFlags::IN)];
-        let left = deadline.left().map(|left| rustix::event::Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
-        match rustix::event::poll(&mut fds, left.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(Error::io("waiting for a completion event", error.into())),
-        }
+        self.fd().map_or(Ok(()), |events| deadline.sleep_on(events, "waiting for a completion event"))
     }
 
     /// Destroys the queue. Its queue pairs must be destroyed first.
