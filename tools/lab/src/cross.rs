@@ -34,8 +34,10 @@ impl Aarch64 {
             .env("CARGO_TARGET_DIR", &self.target_dir)
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", self.program("aarch64-linux-gnu-ld"))
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", self.program("qemu"));
-        // Nobody debugs there.
-        command.env("CARGO_PROFILE_RELEASE_DEBUG", "none");
+        // Nobody debugs or edits there.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_INCREMENTAL", "0");
+        // The compiler takes minutes, QEMU a second.
+        command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
         // Flags for this machine's compiler do not apply.
         for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"] {
             command.env_remove(name);
