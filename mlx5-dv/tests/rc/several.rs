@@ -200,3 +200,43 @@ fn an_error_says_which_of_the_quiet_ones_failed() {
     drop((a, b, remote));
     card.end_after(&["key does not allow the access"]);
 }
+
+#[test]
+fn nothing_comes_back_of_unreported_sends_but_their_errors() {
+    let card = Card::new();
+    for depth in [1, 4, 64] {
+        let (mut a, mut b) = connected(&card, &options(depth, 1));
+        let region = ExclusiveRegion::allocate(&card.pd, 4096).unwrap();
+        let mut buffer = region.buffers(LEN).unwrap().pop().unwrap();
+        // Many times as many as the ring has room for.
+        for round in 0..500u32 {
+            b.receive(buffer).unwrap();
+            while let Err(reason) = a.send_inline_unreported(&round.to_le_bytes()) {
+                assert!(matches!(reason, RefusedReason::Post(PostError::Full(_))), "{reason}");
+                assert!(a.poll().unwrap().is_none());
+            }
+            let done = b.wait(SOON).unwrap();
+            assert_eq!(done.received().unwrap(), round.to_le_bytes());
+            buffer = done.buffer.unwrap();
+        }
+        assert_eq!(a.in_flight(), (0, 0));
+        // The card may not have reported the last yet.
+        let sent = loop {
+            match a.send_inline(b"reported") {
+                Ok(sent) => break sent,
+                Err(_) => assert!(a.poll().unwrap().is_none()),
+            }
+        };
+        a.queue_pair().to_error().unwrap();
+        let mut done = wait(&mut a, 1);
+        for _ in 0..=depth / 4 {
+            a.send_inline_unreported(b"flushed").unwrap();
+        }
+        done.extend(wait(&mut a, 1));
+        let flushed = done.iter().map(|done| done.result.unwrap_err().syndrome());
+        assert!(flushed.eq([Some(CqeSyndrome::WorkRequestFlushed); 2]), "{done:?}");
+        assert!(done[0].ticket == sent && done[1].ticket != sent, "{done:?}");
+        drop((a, b, done, buffer, region));
+    }
+    card.end();
+}

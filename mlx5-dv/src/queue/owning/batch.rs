@@ -6,7 +6,7 @@ use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{AnyDoorbell, Buffer};
 use crate::queue::completion::decode::Side;
 use crate::queue::error::{Full, PostError};
-use crate::queue::owning::in_flight::{InFlight, Refused, RefusedReason, Ticket};
+use crate::queue::owning::in_flight::{InFlight, Refused, RefusedReason, Ticket, UNREPORTED};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
 use crate::queue::send::service::{Connected, Messages};
 use crate::queue::send::wqe::WrFlags;
@@ -200,6 +200,25 @@ impl<'a, S: Connected> ConnectionBatch<'a, S> {
     #[inline(always)]
     pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
         self.post(None, |batch, id, flags, _| batch.send_inline(id, flags, data))
+    }
+
+    /// SEND of `data`, which is copied at once, of which nothing comes back: it has no [`Done`](crate::queue::Done),
+    /// and no CQE but one in many, which polls take for themselves. For a request whose answer says that it has
+    /// arrived.
+    ///
+    /// One that fails, or is flushed, has a `Done` with its error, and with a ticket that no call returned; not each
+    /// that is flushed has one.
+    ///
+    /// # Errors
+    /// [`RefusedReason`].
+    #[inline(always)]
+    pub fn send_inline_unreported(&mut self, data: &[u8]) -> Result<(), RefusedReason> {
+        let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
+        let completes = self.in_flight.count_unreported();
+        let signalled = if completes { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        sends.send_inline(UNREPORTED, signalled | *self.fence, data)?;
+        *self.fence = WrFlags::empty();
+        Ok(())
     }
 
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].

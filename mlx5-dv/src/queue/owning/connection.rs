@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::batch::{ConnectionBatch, ConnectionReceives};
 use super::fast_key::FastKey;
-use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket, UNREPORTED};
 use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
@@ -185,6 +185,13 @@ impl<S: Connected> Connection<S> {
         self.batch().send_inline(data)
     }
 
+    /// SEND of `data`, which is copied at once, of which nothing comes back unless it fails: see
+    /// [`ConnectionBatch::send_inline_unreported`]. Errors: [`RefusedReason`].
+    #[inline]
+    pub fn send_inline_unreported(&mut self, data: &[u8]) -> Result<(), RefusedReason> {
+        self.batch().send_inline_unreported(data)
+    }
+
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
     #[inline]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
@@ -280,8 +287,9 @@ impl<S: Connected> Connection<S> {
     /// [`RetireError`] if the card names a work request that is not in flight: the card or the driver is broken.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        if let Some(done) = self.met.pop_front() {
-            return Ok(Some(done));
+        // Most programs wait for nothing, and have none here.
+        if !self.met.is_empty() {
+            return Ok(self.met.pop_front());
         }
         self.poll_card()
     }
@@ -459,10 +467,17 @@ impl Connection {
 }
 
 impl<S: Connected> Wait for Connection<S> {
-    #[inline]
+    // Inlined, so that what is done is not copied from caller to caller.
+    #[inline(always)]
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
-        let Some((wr_id, result)) = self.link.queues.poll()? else { return Ok(None) };
-        self.in_flight.done_all(wr_id, result, &mut self.met).map(Some)
+        loop {
+            let Some((wr_id, result)) = self.link.queues.poll()? else { return Ok(None) };
+            match result {
+                Ok(_) if wr_id == UNREPORTED => {}
+                Err(error) if wr_id == UNREPORTED => return Ok(Some(Done::of_unreported(error))),
+                result => return self.in_flight.done_all(wr_id, result, &mut self.met).map(Some),
+            }
+        }
     }
 
     fn cq(&mut self) -> &mut CompletionQueue {

@@ -35,10 +35,18 @@ struct Part {
     is_last: bool,
 }
 
+/// The `wr_id` of work requests that leave nothing to return: no slot of a table has it.
+pub(super) const UNREPORTED: u64 = u64::MAX;
+
 /// The part that is the whole message.
 const WHOLE: Part = Part { offset: 0, is_last: true };
 
 impl Done {
+    /// A work request that was not to be reported, and failed.
+    pub(super) fn of_unreported(error: WorkError) -> Self {
+        Done { ticket: Ticket(u64::MAX), buffer: None, result: Err(error), part: WHOLE }
+    }
+
     /// The message or frame that was received, where the card put it: for a receive into a buffer of an
     /// [`ExclusiveRegion`](crate::objects::ExclusiveRegion). Of a receive into several buffers, what is in this one.
     /// `None` for anything else, errors and RDMA WRITEs with immediate among them, and for a length beyond the buffers,
@@ -261,6 +269,8 @@ pub(super) struct InFlight {
     sends: Table,
     receives: Table,
     tickets: u64,
+    /// Sends posted since the last that has a CQE, without one and without a slot.
+    unreported: u32,
 }
 
 impl InFlight {
@@ -272,7 +282,7 @@ impl InFlight {
     /// Tables for queues of a depth and a number of buffers of each work request.
     pub(super) fn of_several(sends: (u32, u16), receives: (u32, u16)) -> Self {
         let table = |(depth, sges)| Table::new(depth, sges);
-        InFlight { sends: table(sends), receives: table(receives), tickets: 0 }
+        InFlight { sends: table(sends), receives: table(receives), tickets: 0, unreported: 0 }
     }
 
     /// The `wr_id` of the next work request.
@@ -288,6 +298,15 @@ impl InFlight {
     #[inline(always)]
     pub(super) fn may_be_quiet(&self) -> bool {
         self.sends.free.len() > 1
+    }
+
+    /// Whether the next send that leaves nothing to return needs a CQE all the same, so that the ring never fills with
+    /// ones that have none; counts it.
+    #[inline(always)]
+    pub(super) fn count_unreported(&mut self) -> bool {
+        let completes = self.unreported >= self.sends.depth / 4;
+        self.unreported = if completes { 0 } else { self.unreported + 1 };
+        completes
     }
 
     /// Whether quiet sends are in flight that no later one reports.
