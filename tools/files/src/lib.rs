@@ -1,0 +1,274 @@
+//! Files beside the queues of a card: a [`FileQueue`] takes a registered [`Buffer`], lets the kernel read or write it
+//! by io_uring while the thread goes on, and returns it with its completion, as a connection does.
+//!
+//! ```no_run
+//! # fn f(pd: &std::sync::Arc<mlx5_dv::objects::Pd>) -> Result<(), Box<dyn std::error::Error>> {
+//! use mlx5_dv::objects::ExclusiveRegion;
+//! use mlx5_files::FileQueue;
+//!
+//! let mut queue = FileQueue::new(std::fs::File::open("/tmp/disk")?, 64)?;
+//! let mut buffers = ExclusiveRegion::allocate(pd, 1 << 20)?.buffers(4096)?;
+//! queue.read(0, buffers.pop().ok_or("a buffer")?, 7)?;
+//! let done = loop {
+//!     if let Some(done) = queue.poll()? {
+//!         break done;
+//!     }
+//! };
+//! done.result?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, squeue, types};
+use mlx5_dv::objects::Buffer;
+use rustix::fs::FallocateFlags;
+
+/// Most operations of a queue at once: half of what the kernel takes.
+const DEEPEST: u32 = 16384;
+
+/// Why an operation was not started. It changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RefusedReason {
+    /// As many operations as the queue has room for are under way.
+    #[error("the file's queue is full: poll, and try again")]
+    Full,
+    /// A buffer that others reach, whose bytes the kernel must not touch.
+    #[error("the buffer is not of an ExclusiveRegion")]
+    Shared,
+}
+
+/// An operation that was not started, with its buffer.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refused {
+    /// The buffer; `None` where there was none.
+    pub buffer: Option<Buffer>,
+    /// The cause.
+    pub reason: RefusedReason,
+}
+
+/// An operation that is done.
+#[derive(Debug)]
+pub struct Done {
+    /// The number that the caller gave it.
+    pub user: u64,
+    /// Its buffer.
+    pub buffer: Option<Buffer>,
+    /// What became of it: all of it was done, or an error.
+    pub result: io::Result<()>,
+}
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Read,
+    Write,
+    Zero { len: u64 },
+    Flush,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+struct Entry {
+    user: u64,
+    work: Work,
+    offset: u64,
+    buffer: Option<Buffer>,
+    /// Bytes of the buffer that are done: the kernel may do fewer than all at once.
+    done: usize,
+}
+
+/// A file, and operations on it that the kernel does while the thread goes on. For one thread at a time.
+///
+/// Starting and polling make one system call for all operations that were started since the last.
+pub struct FileQueue {
+    ring: IoUring,
+    file: File,
+    entries: Vec<Option<Entry>>,
+    free: Vec<usize>,
+    /// Whether the kernel has not been told of all operations.
+    untold: bool,
+}
+
+impl std::fmt::Debug for FileQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileQueue({:?}, {} under way)", self.file, self.under_way())
+    }
+}
+
+impl FileQueue {
+    /// For `depth` operations at once.
+    ///
+    /// # Errors
+    /// The kernel's: without io_uring, or where a policy forbids it (seccomp, `kernel.io_uring_disabled`), it is
+    /// [`io::ErrorKind::PermissionDenied`] or `ENOSYS`.
+    pub fn new(file: File, depth: u32) -> io::Result<Self> {
+        if !(1..=DEEPEST).contains(&depth) {
+            let what = format!("a file's queue of {depth} operations: it must have 1 to {DEEPEST}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let entries = (0..depth).map(|_| None).collect();
+        let free = (0..depth as usize).rev().collect();
+        Ok(FileQueue { ring: IoUring::new(depth)?, file, entries, free, untold: false })
+    }
+
+    /// Operations under way.
+    pub fn under_way(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Reads from byte `offset` on into all of `buffer`. `user` comes back with it.
+    ///
+    /// # Errors
+    /// [`Refused`], with the buffer.
+    pub fn read(&mut self, offset: u64, buffer: Buffer, user: u64) -> Result<(), Refused> {
+        self.start(Work::Read, offset, Some(buffer), user)
+    }
+
+    /// Writes all of `buffer` from byte `offset` on.
+    ///
+    /// # Errors
+    /// [`Refused`], with the buffer.
+    pub fn write(&mut self, offset: u64, buffer: Buffer, user: u64) -> Result<(), Refused> {
+        self.start(Work::Write, offset, Some(buffer), user)
+    }
+
+    /// Makes `len` bytes from byte `offset` on zeros, by giving their blocks back to the file system. A file system
+    /// that cannot reports `EOPNOTSUPP` ([`io::ErrorKind::Unsupported`]).
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn zero(&mut self, offset: u64, len: u64, user: u64) -> Result<(), Refused> {
+        self.start(Work::Zero { len }, offset, None, user)
+    }
+
+    /// Makes durable what was written and reported before.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn flush(&mut self, user: u64) -> Result<(), Refused> {
+        self.start(Work::Flush, 0, None, user)
+    }
+
+    fn start(&mut self, work: Work, offset: u64, buffer: Option<Buffer>, user: u64) -> Result<(), Refused> {
+        if buffer.as_ref().is_some_and(|buffer| !buffer.is_exclusive()) {
+            return Err(Refused { buffer, reason: RefusedReason::Shared });
+        }
+        let Some(slot) = self.free.pop() else { return Err(Refused { buffer, reason: RefusedReason::Full }) };
+        let entry = self.entries[slot].insert(Entry { user, work, offset, buffer, done: 0 });
+        let request = request(&self.file, slot, entry);
+        if self.push(request) {
+            return Ok(());
+        }
+        self.free.push(slot);
+        let buffer = self.entries[slot].take().and_then(|entry| entry.buffer);
+        Err(Refused { buffer, reason: RefusedReason::Full })
+    }
+
+    /// Whether there was room.
+    fn push(&mut self, request: squeue::Entry) -> bool {
+        // SAFETY: the request names this queue's file, which is open until the ring is gone, and the bytes of a buffer
+        // in `entries`: of an `ExclusiveRegion`, so nobody else reaches them, and no card has a work request on them. The
+        // buffer leaves `entries` with its completion alone; `drop` waits for that, or leaks it.
+        let pushed = unsafe { self.ring.submission().push(&request) }.is_ok();
+        self.untold |= pushed;
+        pushed
+    }
+
+    /// The next operation that is done; `None` while there is none. Tells the kernel of those that were started.
+    ///
+    /// # Errors
+    /// The kernel's, of io_uring itself.
+    pub fn poll(&mut self) -> io::Result<Option<Done>> {
+        if self.untold {
+            match self.ring.submit() {
+                Ok(_) => self.untold = !self.ring.submission().is_empty(),
+                // Later: it is out of memory, or its completions wait to be taken.
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        while let Some(completion) = { self.ring.completion().next() } {
+            if let Some(done) = self.completed(completion.user_data() as usize, completion.result()) {
+                return Ok(Some(done));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The operation of `slot` has returned `result`: it is done, or goes on.
+    fn completed(&mut self, slot: usize, result: i32) -> Option<Done> {
+        let entry = self.entries.get_mut(slot)?.as_mut()?;
+        let left = entry.buffer.as_ref().map_or(0, |buffer| buffer.len() - entry.done);
+        let result = match usize::try_from(result) {
+            Err(_) => Err(io::Error::from_raw_os_error(result.saturating_neg())),
+            Ok(some) if some >= left => Ok(()),
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(some) => {
+                entry.done += some;
+                Err(io::ErrorKind::Interrupted.into())
+            }
+        };
+        if result.as_ref().is_err_and(|error: &io::Error| error.kind() == io::ErrorKind::Interrupted) {
+            let request = request(&self.file, slot, entry);
+            if self.push(request) {
+                return None;
+            }
+        }
+        let entry = self.entries[slot].take()?;
+        self.free.push(slot);
+        Some(Done { user: entry.user, buffer: entry.buffer, result })
+    }
+
+    /// Waits until nothing is under way. Returns whether that is so.
+    fn drain(&mut self) -> bool {
+        while self.under_way() > 0 {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if is_passing(&error) => {}
+                Err(_) => return false,
+            }
+            while let Ok(Some(_)) = self.poll() {}
+        }
+        true
+    }
+}
+
+impl Drop for FileQueue {
+    fn drop(&mut self) {
+        if !self.drain() {
+            tracing::error!(file = ?self.file, "operations did not end; their buffers are leaked");
+            self.entries.drain(..).for_each(std::mem::forget);
+        }
+    }
+}
+
+/// Whether the kernel may take the same call later.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, ResourceBusy, WouldBlock};
+    matches!(error.kind(), Interrupted | ResourceBusy | WouldBlock)
+}
+
+/// What the kernel is told of the operation in `slot`: of the bytes that are not done.
+fn request(file: &File, slot: usize, entry: &mut Entry) -> squeue::Entry {
+    let fd = types::Fd(file.as_raw_fd());
+    let offset = entry.offset + entry.done as u64;
+    let bytes = entry.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer.as_mut_slice()[entry.done..]);
+    // Longer ones go on when they have done this much.
+    let len = u32::try_from(bytes.len()).unwrap_or(1 << 30);
+    let made = match entry.work {
+        Work::Read => opcode::Read::new(fd, bytes.as_mut_ptr(), len).offset(offset).build(),
+        Work::Write => opcode::Write::new(fd, bytes.as_ptr(), len).offset(offset).build(),
+        Work::Zero { len } => {
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            opcode::Fallocate::new(fd, len).offset(offset).mode(mode.bits() as i32).build()
+        }
+        Work::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+    };
+    made.user_data(slot as u64)
+}

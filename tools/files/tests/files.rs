@@ -1,0 +1,132 @@
+//! Buffers that go to a file and come back. Where the kernel refuses io_uring, it has to say so.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, MemoryRegion, Pd};
+use mlx5_files::{Done, FileQueue, RefusedReason};
+
+const BYTES: usize = 8192;
+const LONG: Duration = Duration::from_secs(60);
+
+/// A queue; `None` where the kernel has none for this process, which is a clear error then.
+fn queue(file: File, depth: u32) -> Option<FileQueue> {
+    match FileQueue::new(file, depth) {
+        Ok(queue) => Some(queue),
+        Err(error) => {
+            let clear = [ErrorKind::PermissionDenied, ErrorKind::Unsupported].contains(&error.kind());
+            assert!(clear, "{error}");
+            eprintln!("io_uring is refused here: {error}");
+            None
+        }
+    }
+}
+
+fn wait(queue: &mut FileQueue) -> Done {
+    let end = Instant::now() + LONG;
+    while Instant::now() < end {
+        if let Some(done) = queue.poll().unwrap() {
+            return done;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{queue:?} did nothing for {LONG:?}");
+}
+
+fn buffers(count: usize) -> Vec<Buffer> {
+    let pd = Pd::alloc(&mlx5_open::open("sim").unwrap()).unwrap();
+    ExclusiveRegion::allocate(&pd, count * BYTES).unwrap().buffers(BYTES).unwrap()
+}
+
+fn file() -> File {
+    tempfile::tempfile().unwrap()
+}
+
+#[test]
+fn what_was_written_is_read_zeroed_and_flushed() {
+    let Some(mut queue) = queue(file(), 8) else { return };
+    let mut all = buffers(4);
+    for (number, buffer) in all.iter_mut().enumerate() {
+        buffer.as_mut_slice().fill(number as u8 + 1);
+    }
+    for (number, buffer) in all.drain(..).enumerate() {
+        queue.write((number * BYTES) as u64, buffer, number as u64).unwrap();
+    }
+    let mut back: Vec<Done> = (0..4).map(|_| wait(&mut queue)).collect();
+    back.sort_by_key(|done| done.user);
+    assert!(back.iter().all(|done| done.result.is_ok()), "{back:?}");
+    queue.flush(9).unwrap();
+    queue.zero(BYTES as u64, BYTES as u64, 10).unwrap();
+    for _ in 0..2 {
+        let done = wait(&mut queue);
+        done.result.unwrap_or_else(|error| panic!("{}: {error}", done.user));
+    }
+    for (number, done) in back.into_iter().enumerate() {
+        let mut buffer = done.buffer.unwrap();
+        buffer.as_mut_slice().fill(0xee);
+        queue.read((number * BYTES) as u64, buffer, number as u64).unwrap();
+    }
+    for _ in 0..4 {
+        let done = wait(&mut queue);
+        done.result.unwrap();
+        let expected = if done.user == 1 { 0 } else { done.user as u8 + 1 };
+        assert!(done.buffer.unwrap().as_slice().iter().all(|&byte| byte == expected), "block {}", done.user);
+    }
+    assert_eq!(queue.under_way(), 0);
+}
+
+#[test]
+fn a_file_that_ends_is_an_error_with_the_buffer() {
+    let mut made = file();
+    made.write_all(&[7; BYTES / 2]).unwrap();
+    let Some(mut queue) = queue(made, 2) else { return };
+    queue.read(0, buffers(1).remove(0), 1).unwrap();
+    let done = wait(&mut queue);
+    assert_eq!(done.result.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(done.buffer.unwrap().as_slice()[..BYTES / 2], [7; BYTES / 2]);
+}
+
+#[test]
+fn a_file_that_may_not_be_written_is_an_error_with_the_buffer() {
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let Some(mut queue) = queue(File::open(named.path()).unwrap(), 2) else { return };
+    queue.write(0, buffers(1).remove(0), 1).unwrap();
+    let done = wait(&mut queue);
+    assert!(done.result.is_err() && done.buffer.is_some());
+}
+
+#[test]
+fn a_full_queue_and_a_shared_buffer_are_refused_with_the_buffer() {
+    let Some(mut queue) = queue(file(), 2) else { return };
+    let mut all = buffers(3);
+    for _ in 0..2 {
+        queue.write(0, all.pop().unwrap(), 0).unwrap();
+    }
+    let refused = queue.write(0, all.pop().unwrap(), 0).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Full);
+    assert!(refused.buffer.is_some());
+    wait(&mut queue);
+    let pd = refused.buffer.unwrap().pd().clone();
+    let shared = MemoryRegion::allocate(&pd, BYTES, AccessFlags::LOCAL_WRITE).unwrap().buffer(0..BYTES).unwrap();
+    let refused = queue.write(0, shared, 0).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Shared);
+    assert!(refused.buffer.is_some());
+    assert!(FileQueue::new(file(), 0).unwrap_err().to_string().contains("1 to"));
+}
+
+#[test]
+fn a_queue_that_is_dropped_has_written_what_it_took() {
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let opened = OpenOptions::new().write(true).read(true).open(named.path()).unwrap();
+    let Some(mut queue) = queue(opened, 64) else { return };
+    for (number, mut buffer) in buffers(64).into_iter().enumerate() {
+        buffer.as_mut_slice().fill(number as u8);
+        queue.write((number * BYTES) as u64, buffer, 0).unwrap();
+    }
+    drop(queue);
+    let mut found = Vec::new();
+    File::open(named.path()).unwrap().read_to_end(&mut found).unwrap();
+    assert_eq!(found.len(), 64 * BYTES);
+    assert!(found.chunks(BYTES).enumerate().all(|(number, block)| block.iter().all(|&byte| byte == number as u8)));
+}
