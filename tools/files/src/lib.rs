@@ -173,8 +173,8 @@ impl FileQueue {
     /// Whether there was room.
     fn push(&mut self, request: squeue::Entry) -> bool {
         // SAFETY: the request names this queue's file, which is open until the ring is gone, and the bytes of a buffer
-        // in `entries`: of an `ExclusiveRegion`, so nobody else reaches them, and no card has a work request on them. The
-        // buffer leaves `entries` with its completion alone; `drop` waits for that, or leaks it.
+        // in `entries`: of an `ExclusiveRegion`, so nobody else reaches them, and no card has a work request on them.
+        // The buffer leaves `entries` with its completion alone; `drop` waits for that, or leaks it.
         let pushed = unsafe { self.ring.submission().push(&request) }.is_ok();
         self.untold |= pushed;
         pushed

@@ -54,6 +54,7 @@ pub use host::{
     Completed, Controller, ControllerOptions, DataPlacement, Discovered, Host, HostOptions, IoQueue, Namespace,
     Unfinished,
 };
+pub use mlx5_files::FileQueue;
 pub use status::Status;
 pub use target::{Disk, FileDisk, RamDisk, Target, TargetOptions, TargetStatistics};
 pub use wire::DISCOVERY;

@@ -8,7 +8,10 @@ use mlx5_dv::clock::Clock;
 use mlx5_dv::objects::{
     AccessFlags, Buffer, ExclusiveRegion, Pd, QueuePair, RtrAttributes, RtsAttributes, UmrKeyOptions,
 };
-use mlx5_dv::queue::{Connection, Done, FastKey, Operation, RefusedReason, RemoteAddress, Side, Ticket, WorkError};
+use mlx5_dv::queue::{
+    Completion as WorkCompletion, Connection, Done, FastKey, Operation, RefusedReason, RemoteAddress, Side, Ticket,
+    WorkError,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::buffer::{HEADROOM, IoBuffer};
@@ -94,10 +97,10 @@ struct Slot {
     key: Option<FastKey>,
 }
 
-/// What a work request of the send queue is for. They complete in order.
+/// What a work request of the send queue that completes is for. They complete in order. Capsules without a buffer
+/// do not: the answer says that one has arrived.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
-    Capsule,
     /// A capsule with the buffer of a slot.
     Data(usize),
     /// A key of a slot changes.
@@ -227,12 +230,9 @@ impl Queue {
 
     /// Sends a capsule without data; `buffer` stays with the command.
     fn send(&mut self, command: Command, buffer: Option<IoBuffer>) -> Result<Pending, Refused> {
-        match self.connection.send_inline(command.as_bytes()) {
-            Ok(ticket) => {
-                self.sends.push_back((ticket, Purpose::Capsule));
-                Ok(Pending { user: 0, buffer, sending: false, answer: None })
-            }
-            Err(refused) => Err(Refused { buffer, reason: refused.reason.into() }),
+        match self.connection.send_inline_unreported(command.as_bytes()) {
+            Ok(()) => Ok(Pending { user: 0, buffer, sending: false, answer: None }),
+            Err(reason) => Err(Refused { buffer, reason: reason.into() }),
         }
     }
 
@@ -292,41 +292,35 @@ impl Queue {
     /// The next command that the target has answered; `None` while there is none.
     pub(super) fn poll(&mut self) -> Result<Option<Completed>, HostError> {
         while let Some(done) = self.connection.poll().map_err(mlx5_dv::Error::from)? {
-            if let Some(completed) = self.take(done)? {
+            let slot = match done.result {
+                Ok(completion) if completion.work.side == Side::Receive => self.answered(done, &completion)?,
+                Ok(_) => self.sent(done)?,
+                Err(error) => {
+                    self.broken.get_or_insert(error);
+                    self.flushed(done);
+                    break;
+                }
+            };
+            if let Some(completed) = self.finish(slot) {
                 return Ok(Some(completed));
             }
         }
         self.check().map(|()| None)
     }
 
-    /// What a completed work request means: perhaps a command that is done.
-    fn take(&mut self, done: Done) -> Result<Option<Completed>, HostError> {
-        let slot = match &done.result {
-            Err(error) => {
-                self.broken.get_or_insert(*error);
-                self.flushed(done);
-                return self.check().map(|()| None);
-            }
-            Ok(completion) if completion.work.side == Side::Receive => self.answered(done)?,
-            Ok(_) => self.sent(done)?,
-        };
-        slot.map_or(Ok(None), |slot| self.finish(slot))
-    }
-
     /// A work request of the send queue is done: the slot that has waited for it.
-    fn sent(&mut self, done: Done) -> Result<Option<usize>, HostError> {
+    fn sent(&mut self, done: Done) -> Result<usize, HostError> {
         let Some((_, purpose)) = self.sends.pop_front().filter(|(ticket, _)| *ticket == done.ticket) else {
             return Err(self.protocol("a send that completed out of order".into()));
         };
         match purpose {
-            Purpose::Capsule => Ok(None),
             Purpose::Data(slot) => {
                 self.returned(slot, done.buffer);
-                Ok(Some(slot))
+                Ok(slot)
             }
             Purpose::Key(slot) => {
                 self.settle(slot, &done);
-                Ok(Some(slot))
+                Ok(slot)
             }
         }
     }
@@ -346,28 +340,33 @@ impl Queue {
         }
     }
 
-    /// An answer came: its slot.
-    fn answered(&mut self, mut done: Done) -> Result<Option<usize>, HostError> {
-        let (Ok(completion), Some(buffer)) = (done.result, done.buffer.take()) else {
+    /// An answer came: its slot. Inlined: what is done is large, and would be copied.
+    #[inline(always)]
+    fn answered(&mut self, mut done: Done, completion: &WorkCompletion) -> Result<usize, HostError> {
+        let Some(buffer) = done.buffer.take() else {
             return Err(self.protocol("a receive without a buffer".into()));
         };
         let answer = buffer.as_slice().first_chunk::<COMPLETION>().copied().unwrap_or_default();
-        let reposted = self.connection.receive(buffer);
-        reposted.map_err(|refused| HostError::Post { queue: self.qid, reason: refused.reason })?;
+        if let Err(refused) = self.connection.receive(buffer) {
+            return Err(HostError::Post { queue: self.qid, reason: refused.reason });
+        }
         if completion.byte_len as usize != COMPLETION || matches!(completion.operation, Operation::WrittenImm(_)) {
             return Err(self.protocol(format!("an answer of {} bytes", completion.byte_len)));
         }
         let answer = Completion::read_from_bytes(&answer).unwrap_or_default();
         let id = answer.command_id.get();
-        let slot = usize::from(id & ((1 << SLOT_BITS) - 1));
-        let waits = self.slots.get(slot).is_some_and(|slot| slot.generation == id >> SLOT_BITS);
-        let pending = self.slots.get_mut(slot).filter(|_| waits).and_then(|slot| slot.pending.as_mut());
+        let index = usize::from(id & ((1 << SLOT_BITS) - 1));
+        let slot = self.slots.get_mut(index).filter(|slot| slot.generation == id >> SLOT_BITS);
+        let has_key = slot.as_ref().is_some_and(|slot| slot.key.is_some());
+        let pending = slot.and_then(|slot| slot.pending.as_mut());
         let Some(pending) = pending.filter(|pending| pending.answer.is_none()) else {
             return Err(self.protocol(format!("an answer to command {id:#x}, which is not under way")));
         };
         pending.answer = Some((Status::from_word(answer.status.get()), answer.result.get()));
-        self.close_key(slot, &done)?;
-        Ok(Some(slot))
+        if has_key {
+            self.close_key(index, &done)?;
+        }
+        Ok(index)
     }
 
     /// Closes the key of a slot that was answered, unless the target has.
@@ -383,26 +382,31 @@ impl Queue {
     }
 
     /// The command of a slot, if nothing of it is under way any more.
-    fn finish(&mut self, index: usize) -> Result<Option<Completed>, HostError> {
+    #[inline(always)]
+    fn finish(&mut self, index: usize) -> Option<Completed> {
         let slot = &mut self.slots[index];
-        let free_key = slot.key.as_ref().is_none_or(FastKey::is_free);
-        let is_done = |pending: &mut Pending| pending.answer.is_some() && !pending.sending && free_key;
-        let Some(pending) = slot.pending.take_if(is_done) else { return Ok(None) };
+        let pending = slot.pending.as_ref()?;
+        let (status, result) = pending.answer?;
+        if pending.sending || slot.key.as_ref().is_some_and(|key| !key.is_free()) {
+            return None;
+        }
+        let Pending { user, buffer, .. } = slot.pending.take()?;
         slot.generation = (slot.generation + 1) & (u16::MAX >> SLOT_BITS);
-        let of_key = || slot.key.as_mut().and_then(|key| key.parts().next()).map(IoBuffer::of);
-        let buffer = pending.buffer.or_else(of_key);
+        let buffer = match &mut slot.key {
+            Some(key) if buffer.is_none() => key.parts().next().map(IoBuffer::of),
+            _ => buffer,
+        };
         self.free.push(index);
-        Ok(pending.answer.map(|(status, result)| Completed { user: pending.user, buffer, status, result }))
+        Some(Completed { user, buffer, status, result })
     }
 
     /// A work request of a broken connection is back: its slot gets its buffer.
     fn flushed(&mut self, done: Done) {
-        let is_send = matches!(&done.result, Err(error) if error.work.side == Side::Send);
-        let purpose = if is_send { self.sends.pop_front().map(|(_, purpose)| purpose) } else { None };
+        // A capsule without a buffer is not among them.
+        let Some((_, purpose)) = self.sends.pop_front_if(|(ticket, _)| *ticket == done.ticket) else { return };
         match purpose {
-            Some(Purpose::Data(slot)) => self.returned(slot, done.buffer),
-            Some(Purpose::Key(slot)) => self.settle(slot, &done),
-            Some(Purpose::Capsule) | None => {}
+            Purpose::Data(slot) => self.returned(slot, done.buffer),
+            Purpose::Key(slot) => self.settle(slot, &done),
         }
     }
 
@@ -412,7 +416,6 @@ impl Queue {
         let mut error = self.connection.queue_pair().to_error().err();
         while error.is_none() && self.connection.in_flight() != (0, 0) && self.clock.now() < deadline {
             match self.connection.poll() {
-                Ok(Some(done)) if done.result.is_ok() => _ = self.take(done),
                 Ok(Some(done)) => self.flushed(done),
                 Ok(None) => self.clock.pause(Duration::from_micros(100)),
                 Err(broken) => error = Some(broken.into()),

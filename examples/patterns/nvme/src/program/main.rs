@@ -1,5 +1,6 @@
 //! NVMe over RDMA from the command line: looks for subsystems, verifies a disk, serves disks.
 
+mod perf;
 mod verify;
 
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +16,7 @@ use mlx5_neighbours::{Ipv4Cidr, Neighbours};
 use mlx5_nvme::{Disk, FileDisk, Host, HostOptions, PORT, RamDisk, Target, TargetOptions};
 use mlx5_open::{Sim, program};
 
+use perf::Perf;
 use verify::{Failure, Verify};
 
 /// The name of the subsystem that is served, if none is given.
@@ -53,6 +55,16 @@ enum Command {
         device: DeviceArguments,
         #[command(flatten)]
         verify: Verify,
+        /// The target: ADDRESS or ADDRESS:PORT.
+        #[arg(value_parser = remote)]
+        target: SocketAddr,
+    },
+    /// Measure latency or bandwidth of a namespace, in the tables of `mlx5 perf`.
+    Perf {
+        #[command(flatten)]
+        device: DeviceArguments,
+        #[command(flatten)]
+        perf: Perf,
         /// The target: ADDRESS or ADDRESS:PORT.
         #[arg(value_parser = remote)]
         target: SocketAddr,
@@ -121,6 +133,10 @@ impl Serve {
             if !disk.is_direct() {
                 eprintln!("nvme_rdma: {}: no direct I/O here; the page cache is used", path.display());
             }
+            if let Some(error) = disk.blocks_by() {
+                let path = path.display();
+                eprintln!("nvme_rdma: {path}: io_uring is refused ({error}); I/O blocks the target's thread");
+            }
             disks.push(Box::new(disk));
         }
         if disks.is_empty() {
@@ -145,6 +161,11 @@ fn main() -> ExitCode {
             let (device, neighbours) = device.open()?;
             let mut host = Host::new(&device, Some(neighbours), HostOptions::default())?;
             verify.run(&mut host, *target)
+        }
+        Some(Command::Perf { device, perf, target }) => {
+            let (device, neighbours) = device.open()?;
+            let mut host = Host::new(&device, Some(neighbours), HostOptions::default())?;
+            perf.run(&mut host, *target)
         }
         Some(Command::Serve { device, serve }) => self::serve(device, serve),
     })

@@ -63,10 +63,16 @@ pub struct Verify {
 
 /// Random numbers: xorshift64*, whose sequence is the same for a seed everywhere.
 #[derive(Debug)]
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    /// The sequence of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -442,7 +448,8 @@ fn answered(part: &mut Part, completed: Completed, shared: &Shared<'_>) -> Resul
     Ok(buffer)
 }
 
-fn only_subsystem(host: &mut Host, remote: SocketAddr) -> Result<String, Failure> {
+/// The name of the only subsystem of the target at `remote`.
+pub fn only_subsystem(host: &mut Host, remote: SocketAddr) -> Result<String, Failure> {
     let mut found = host.discover(remote)?;
     found.retain(|subsystem| !subsystem.is_discovery && subsystem.nqn != DISCOVERY);
     let names: Vec<_> = found.iter().map(|subsystem| subsystem.nqn.as_str()).collect();

@@ -6,7 +6,7 @@ use mlx5_cm::ConnectionId;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::disk::Disk;
+use super::disk::{Disk, Task};
 use super::options::{MDTS, MOST_AERS, TargetOptions};
 use crate::status::Status;
 use crate::wire::{
@@ -66,6 +66,17 @@ pub(super) struct Counters {
     pub(super) writes: u64,
     pub(super) bytes_read: u64,
     pub(super) bytes_written: u64,
+}
+
+impl Counters {
+    /// A command of `len` bytes.
+    pub(super) fn count(&mut self, task: Task, len: usize) {
+        match task {
+            Task::Read => (self.reads, self.bytes_read) = (self.reads + 1, self.bytes_read + len as u64),
+            Task::Write => (self.writes, self.bytes_written) = (self.writes + 1, self.bytes_written + len as u64),
+            Task::Zero(_) | Task::Flush => {}
+        }
+    }
 }
 
 #[derive(Debug)]

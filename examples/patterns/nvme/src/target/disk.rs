@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use mlx5_files::FileQueue;
+
 use crate::error::TargetError;
 
 /// Alignment that direct I/O asks for.
@@ -13,6 +15,16 @@ const DIRECT: usize = 4096;
 const ZEROS: usize = 1 << 20;
 /// The kernel's O_DIRECT, of `asm-generic/fcntl.h` and of aarch64's.
 const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") { 0o200000 } else { 0o40000 };
+
+/// What a disk does with a command's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    Read,
+    Write,
+    /// Zeros in place of this many bytes.
+    Zero(u64),
+    Flush,
+}
 
 /// Stores the blocks of a namespace. Offsets and lengths are whole blocks inside of it: the target checks before.
 pub trait Disk: Send {
@@ -50,6 +62,12 @@ pub trait Disk: Send {
     /// # Errors
     /// The medium's.
     fn flush(&mut self) -> io::Result<()>;
+
+    /// A queue of the same bytes, by which the target lets the medium work while it goes on. Default: none; then the
+    /// target's thread waits for each call.
+    fn queue(&mut self) -> Option<&mut FileQueue> {
+        None
+    }
 }
 
 /// A disk in memory.
@@ -122,10 +140,16 @@ impl Disk for RamDisk {
     }
 }
 
-/// A disk in a file or block device, past the page cache where that is possible. Its calls block the target's thread.
+/// Operations of a file at once; others wait.
+const DEPTH: u32 = 256;
+
+/// A disk in a file or block device, past the page cache where that is possible. By io_uring it works while the target
+/// goes on; where the kernel refuses that, its calls block the target's thread.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
+    queue: Option<FileQueue>,
+    refusal: Option<io::Error>,
     block_size: u32,
     blocks: u64,
     staging: Staging,
@@ -168,7 +192,24 @@ impl FileDisk {
         let len = io::Seek::seek(&mut file, io::SeekFrom::End(0)).map_err(named)?;
         let blocks = len / u64::from(block_size);
         check_blocks(blocks)?;
-        Ok(FileDisk { file, block_size, blocks, staging: Staging::new(), is_direct })
+        let queue = file.try_clone().and_then(|file| FileQueue::new(file, DEPTH));
+        let (queue, refusal) = match queue {
+            Ok(queue) => (Some(queue), None),
+            Err(error) => (None, Some(error)),
+        };
+        Ok(FileDisk { file, queue, refusal, block_size, blocks, staging: Staging::new(), is_direct })
+    }
+
+    /// Why reads and writes block the target's thread, if they do: what the kernel said to io_uring.
+    pub fn blocks_by(&self) -> Option<&io::Error> {
+        self.refusal.as_ref()
+    }
+
+    /// Without io_uring, as where the kernel refuses it.
+    #[must_use]
+    pub fn blocking(mut self) -> Self {
+        self.queue = None;
+        self
     }
 
     /// Whether the file takes `bytes` from where they are: direct I/O wants whole pages, which data in capsules is not.
@@ -232,6 +273,10 @@ impl Disk for FileDisk {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn queue(&mut self) -> Option<&mut FileQueue> {
+        self.queue.as_mut()
     }
 }
 

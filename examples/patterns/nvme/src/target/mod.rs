@@ -1,12 +1,13 @@
 //! The target: serves namespaces to hosts.
 
+mod at_disk;
 mod controller;
 mod disk;
 mod options;
 mod pool;
 mod queue;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::TargetError;
 use crate::status::Status;
 use crate::wire::{CmReject, CmReply, CmRequest, CmStatus, Command, Connect, ConnectData, Opcode, ReadWrite, fabric};
+use at_disk::{AtDisk, Finished, copied};
 use controller::{Answer, Controller, Subsystem};
+use disk::Task;
 pub use disk::{Disk, FileDisk, RamDisk};
 pub use options::TargetOptions;
 use pool::Pool;
@@ -65,6 +68,9 @@ pub struct Target {
     /// Queue pairs of ended connections, until the connection manager has forgotten them: no other gets the number.
     ended: HashMap<ConnectionId, Arc<QueuePair>>,
     controllers: HashMap<u16, Controller>,
+    at_disk: AtDisk,
+    /// Commands that wait for chunks, for data that came in the capsule.
+    waiting: VecDeque<(ConnectionId, Ready)>,
     last_cntlid: u16,
     statistics: TargetStatistics,
 }
@@ -100,6 +106,8 @@ impl Target {
             queues: Vec::new(),
             ended: HashMap::new(),
             controllers: HashMap::new(),
+            at_disk: AtDisk::default(),
+            waiting: VecDeque::new(),
             last_cntlid: 0,
             statistics: TargetStatistics::default(),
         })
@@ -118,8 +126,8 @@ impl Target {
     /// Does what there is to do, and says whether there was anything.
     ///
     /// # Errors
-    /// [`TargetError::Manager`], [`TargetError::Device`]: the card is broken or gone. What a host does wrong ends its
-    /// queues alone.
+    /// [`TargetError::Manager`], [`TargetError::Device`]: the card is broken or gone. [`TargetError::Disk`]: io_uring
+    /// is. What a host does wrong ends its queues alone.
     pub fn poll(&mut self) -> Result<bool, TargetError> {
         let mut moved = false;
         while let Some((id, event)) = self.manager.poll()? {
@@ -133,16 +141,20 @@ impl Target {
                     moved |= worked;
                     index += 1;
                 }
-                Err(error) => {
-                    let (id, queue) = &self.queues[index];
-                    tracing::info!(%error, qid = queue.qid, "a queue has ended");
-                    self.statistics.broken += 1;
-                    self.end(*id);
-                }
+                Err(error) => self.broke(index, &error),
             }
         }
+        moved |= self.poll_disks()?;
         self.expire();
         Ok(moved)
+    }
+
+    /// Ends a queue for an error.
+    fn broke(&mut self, index: usize, error: &QueueError) {
+        let (id, queue) = &self.queues[index];
+        tracing::info!(%error, qid = queue.qid, "a queue has ended");
+        self.statistics.broken += 1;
+        self.end(*id);
     }
 
     fn take_event(&mut self, id: ConnectionId, event: Event) {
@@ -218,17 +230,94 @@ impl Target {
         // The host's commands may come before the last message of the connection manager.
         while let Some(ready) = self.queues[index].1.poll(&mut self.pool)? {
             worked = true;
-            let answer = self.execute(index, &ready);
-            let queue = &mut self.queues[index].1;
-            if answer.held {
-                queue.hold(ready);
-                continue;
-            }
-            self.statistics.failed += u64::from(answer.status.is_some());
-            queue.answer(ready, answer, &mut self.pool);
-            queue.post(&mut self.pool)?;
+            self.run(index, ready)?;
         }
         Ok(worked)
+    }
+
+    /// Does what a command asks for, or gives it to its disk.
+    fn run(&mut self, index: usize, ready: Ready) -> Result<(), QueueError> {
+        let Some(ready) = self.give_to_disk(index, ready) else { return Ok(()) };
+        let answer = self.execute(index, &ready);
+        let queue = &mut self.queues[index].1;
+        if answer.held {
+            queue.hold(ready);
+            return Ok(());
+        }
+        self.answer(index, ready, answer)
+    }
+
+    fn answer(&mut self, index: usize, ready: Ready, answer: Answer) -> Result<(), QueueError> {
+        let queue = &mut self.queues[index].1;
+        self.statistics.failed += u64::from(answer.status.is_some());
+        queue.answer(ready, answer, &mut self.pool);
+        queue.post(&mut self.pool)
+    }
+
+    /// Gives an I/O command to its disk, if that works while the target goes on. Returns one that is answered at once.
+    fn give_to_disk(&mut self, index: usize, ready: Ready) -> Option<Ready> {
+        let (id, queue) = &mut self.queues[index];
+        let controller = queue.cntlid.filter(|_| queue.qid > 0).and_then(|cntlid| self.controllers.get_mut(&cntlid));
+        let (Some(controller), Some(request)) = (controller, queue.request(&ready)) else { return Some(ready) };
+        let Some(at) = index_of_disk(&request.command) else { return Some(ready) };
+        let Some(disk) = self.disks.get_mut(at) else { return Some(ready) };
+        let Ok((task, offset)) = task(request, &**disk) else { return Some(ready) };
+        let Some(files) = disk.queue() else { return Some(ready) };
+        let chunks = match request.carried() {
+            Some(bytes) => copied(bytes, &mut self.pool),
+            None => Some(request.take_chunks()),
+        };
+        let Some(chunks) = chunks else {
+            self.waiting.push_back((*id, ready));
+            return None;
+        };
+        controller.touch(self.clock.now());
+        controller.counters.count(task, request.len);
+        self.statistics.commands += 1;
+        self.at_disk.start((*id, ready), (at, files), (task, offset), chunks);
+        None
+    }
+
+    /// Answers commands that disks are done with, and starts those that have waited for chunks.
+    fn poll_disks(&mut self) -> Result<bool, TargetError> {
+        let mut moved = false;
+        for disk in 0..self.disks.len() {
+            while let Some(files) = self.disks[disk].queue() {
+                let failed = |error| TargetError::Disk { path: format!("namespace {}", disk + 1), error };
+                let Some(finished) = self.at_disk.poll(disk, files).map_err(failed)? else { break };
+                moved = true;
+                self.finish(finished);
+            }
+        }
+        for _ in 0..self.waiting.len() {
+            let Some((id, ready)) = self.waiting.pop_front() else { break };
+            let Some(index) = self.queues.iter().position(|(of, _)| *of == id) else { continue };
+            if let Err(error) = self.run(index, ready) {
+                self.broke(index, &error);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Answers a command that its disk is done with.
+    fn finish(&mut self, finished: Finished) {
+        let Finished { pending, chunks, mut result } = finished;
+        let (task, disk) = (pending.task, &mut self.disks[pending.disk]);
+        if let (Task::Zero(len), Err(error)) = (task, &result)
+            && error.kind() == std::io::ErrorKind::Unsupported
+        {
+            result = disk.write_zeroes(pending.offset, len);
+        }
+        let found = self.queues.iter().position(|(id, _)| *id == pending.connection);
+        let request = found.and_then(|index| self.queues[index].1.request(&pending.ready));
+        match request.filter(|_| task == Task::Read) {
+            Some(request) => request.give_chunks(chunks),
+            None => chunks.into_iter().for_each(|chunk| self.pool.put(chunk)),
+        }
+        let Some(index) = found else { return };
+        if let Err(error) = self.answer(index, pending.ready, done(result, task)) {
+            self.broke(index, &error);
+        }
     }
 
     fn execute(&mut self, index: usize, ready: &Ready) -> Answer {
@@ -368,46 +457,57 @@ fn put_data(queue: &mut Queue, ready: &Ready, answer: &mut Answer) {
     }
 }
 
+/// Index of the disk that a command names.
+fn index_of_disk(command: &Command) -> Option<usize> {
+    usize::try_from(command.nsid.get()).ok()?.checked_sub(1)
+}
+
 /// An I/O command.
 fn io(queue: &mut Queue, ready: &Ready, controller: &mut Controller, disks: &mut [Box<dyn Disk>]) -> Answer {
     let Some(request) = queue.request(ready) else { return Answer::fail(Status::INTERNAL) };
     let command = request.command;
-    let index = usize::try_from(command.nsid.get()).ok().and_then(|nsid| nsid.checked_sub(1));
     if command.opcode == Opcode::Flush.number() && command.nsid.get() == u32::MAX {
-        return done(disks.iter_mut().try_for_each(|disk| disk.flush()), Status::WRITE_FAULT);
+        return done(disks.iter_mut().try_for_each(|disk| disk.flush()), Task::Flush);
     }
-    let Some(disk) = index.and_then(|index| disks.get_mut(index)) else {
+    let Some(disk) = index_of_disk(&command).and_then(|index| disks.get_mut(index)) else {
         return Answer::fail(Status::INVALID_NAMESPACE);
     };
-    let Some(opcode) = Opcode::from_number(command.opcode) else { return Answer::fail(Status::INVALID_OPCODE) };
-    if opcode == Opcode::Flush {
-        return done(disk.flush(), Status::WRITE_FAULT);
-    }
-    let (offset, len) = match extent(&command, &**disk) {
-        Ok(extent) => extent,
+    let (task, offset) = match task(request, &**disk) {
+        Ok(task) => task,
         Err(status) => return Answer::fail(status),
     };
-    let counters = &mut controller.counters;
+    controller.counters.count(task, request.len);
+    let result = match task {
+        Task::Zero(len) => disk.write_zeroes(offset, len),
+        Task::Flush => disk.flush(),
+        Task::Read => read(&mut **disk, offset, request),
+        Task::Write => write(&mut **disk, offset, request),
+    };
+    done(result, task)
+}
+
+/// What a disk has to do for a command, and where.
+fn task(request: &queue::Request, disk: &dyn Disk) -> Result<(Task, u64), Status> {
+    let opcode = Opcode::from_number(request.command.opcode).ok_or(Status::INVALID_OPCODE)?;
+    if opcode == Opcode::Flush {
+        return Ok((Task::Flush, 0));
+    }
+    let (offset, len) = extent(&request.command, disk)?;
     match opcode {
-        Opcode::WriteZeroes => done(disk.write_zeroes(offset, len), Status::WRITE_FAULT),
-        _ if request.len as u64 != len => Answer::fail(Status::INVALID_SGL_LENGTH),
-        Opcode::Read => {
-            (counters.reads, counters.bytes_read) = (counters.reads + 1, counters.bytes_read + len);
-            done(read(&mut **disk, offset, request), Status::READ_ERROR)
-        }
-        _ => {
-            (counters.writes, counters.bytes_written) = (counters.writes + 1, counters.bytes_written + len);
-            done(write(&mut **disk, offset, request), Status::WRITE_FAULT)
-        }
+        Opcode::WriteZeroes => Ok((Task::Zero(len), offset)),
+        _ if request.len as u64 != len => Err(Status::INVALID_SGL_LENGTH),
+        Opcode::Read => Ok((Task::Read, offset)),
+        _ => Ok((Task::Write, offset)),
     }
 }
 
-fn done(result: std::io::Result<()>, failure: Status) -> Answer {
+fn done(result: std::io::Result<()>, task: Task) -> Answer {
     match result {
         Ok(()) => Answer::default(),
         Err(error) => {
             tracing::warn!(%error, "a disk failed");
-            Answer { status: Some(failure), ..Answer::default() }
+            let status = if task == Task::Read { Status::READ_ERROR } else { Status::WRITE_FAULT };
+            Answer { status: Some(status), ..Answer::default() }
         }
     }
 }

@@ -65,6 +65,21 @@ impl Request {
         &mut self.chunks
     }
 
+    /// Its chunks, for a disk that works while the target goes on.
+    pub(super) fn take_chunks(&mut self) -> Vec<Buffer> {
+        std::mem::take(&mut self.chunks)
+    }
+
+    /// Chunks for its data to the host, filled.
+    pub(super) fn give_chunks(&mut self, chunks: Vec<Buffer>) {
+        self.chunks = chunks;
+    }
+
+    /// Its data from the host, where that came in the capsule.
+    pub(super) fn carried(&self) -> Option<&[u8]> {
+        matches!(self.place, Place::InCapsule { .. }).then(|| self.pieces().next()).flatten()
+    }
+
     /// Its data from the host, copied.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len);

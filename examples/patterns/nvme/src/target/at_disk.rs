@@ -1,0 +1,160 @@
+//! Commands whose disk works while the target goes on.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+
+use mlx5_cm::ConnectionId;
+use mlx5_dv::objects::Buffer;
+use mlx5_files::{FileQueue, RefusedReason};
+
+use super::disk::Task;
+use super::pool::Pool;
+use super::queue::Ready;
+
+/// Bits of a file queue's number that name the piece of a command: a transfer has fewer pieces.
+const PIECE_BITS: u32 = 16;
+
+/// A command at its disk.
+pub(super) struct Pending {
+    pub(super) connection: ConnectionId,
+    pub(super) ready: Ready,
+    pub(super) task: Task,
+    /// Index of the disk.
+    pub(super) disk: usize,
+    /// Where its bytes start.
+    pub(super) offset: u64,
+    /// Its chunks, in order, as far as the disk has given them back.
+    chunks: Vec<Option<Buffer>>,
+    left: usize,
+    error: Option<io::Error>,
+}
+
+/// A command that its disk is done with.
+pub(super) struct Finished {
+    pub(super) pending: Pending,
+    pub(super) chunks: Vec<Buffer>,
+    pub(super) result: io::Result<()>,
+}
+
+/// A piece that a file's queue has no room for yet.
+struct Piece {
+    user: u64,
+    disk: usize,
+    task: Task,
+    offset: u64,
+    buffer: Option<Buffer>,
+}
+
+/// All commands at disks.
+#[derive(Default)]
+pub(super) struct AtDisk {
+    commands: HashMap<u64, Pending>,
+    next: u64,
+    pieces: VecDeque<Piece>,
+    /// Commands all of whose pieces are done.
+    ended: VecDeque<u64>,
+}
+
+impl AtDisk {
+    /// Whether nothing is at any disk.
+    pub(super) fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// Gives a command with its `chunks` to `disk`.
+    pub(super) fn start(
+        &mut self,
+        (connection, ready): (ConnectionId, Ready),
+        (disk, queue): (usize, &mut FileQueue),
+        (task, offset): (Task, u64),
+        chunks: Vec<Buffer>,
+    ) {
+        let number = self.next;
+        self.next += 1;
+        let count = chunks.len().max(1);
+        let mut at = offset;
+        let mut given = chunks.into_iter();
+        for piece in 0..count as u64 {
+            let buffer = given.next();
+            let len = buffer.as_ref().map_or(0, Buffer::len) as u64;
+            self.pieces.push_back(Piece { user: number << PIECE_BITS | piece, disk, task, offset: at, buffer });
+            at += len;
+        }
+        let chunks = (0..count).map(|_| None).collect();
+        let pending = Pending { connection, ready, task, disk, offset, chunks, left: count, error: None };
+        self.commands.insert(number, pending);
+        self.pump(disk, queue);
+    }
+
+    /// Gives pieces to `disk`, as far as it has room.
+    fn pump(&mut self, disk: usize, queue: &mut FileQueue) {
+        // Those of other disks stay in their order.
+        for _ in 0..self.pieces.len() {
+            let Some(piece) = self.pieces.pop_front() else { return };
+            if piece.disk != disk {
+                self.pieces.push_back(piece);
+                continue;
+            }
+            let Piece { user, task, offset, buffer, .. } = piece;
+            let started = match (task, buffer) {
+                (Task::Read, Some(buffer)) => queue.read(offset, buffer, user),
+                (Task::Write, Some(buffer)) => queue.write(offset, buffer, user),
+                (Task::Zero(len), _) => queue.zero(offset, len, user),
+                (Task::Flush | Task::Read | Task::Write, _) => queue.flush(user),
+            };
+            let Err(refused) = started else { continue };
+            if refused.reason == RefusedReason::Full {
+                self.pieces.push_front(Piece { user, disk, task, offset, buffer: refused.buffer });
+                return;
+            }
+            self.settle(user, refused.buffer, Err(io::Error::other(refused.reason)));
+        }
+    }
+
+    /// A piece is done.
+    fn settle(&mut self, user: u64, buffer: Option<Buffer>, result: io::Result<()>) {
+        let Some(pending) = self.commands.get_mut(&(user >> PIECE_BITS)) else { return };
+        if let Some(place) = pending.chunks.get_mut((user & ((1 << PIECE_BITS) - 1)) as usize) {
+            *place = buffer;
+        }
+        pending.left -= 1;
+        if let Err(error) = result {
+            pending.error.get_or_insert(error);
+        }
+        if pending.left == 0 {
+            self.ended.push_back(user >> PIECE_BITS);
+        }
+    }
+
+    /// The next command that `disk` is done with; `None` while there is none.
+    pub(super) fn poll(&mut self, disk: usize, queue: &mut FileQueue) -> io::Result<Option<Finished>> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        self.pump(disk, queue);
+        while self.ended.is_empty()
+            && let Some(done) = queue.poll()?
+        {
+            self.settle(done.user, done.buffer, done.result);
+        }
+        Ok(self.ended.pop_front().and_then(|number| self.commands.remove(&number)).map(finished))
+    }
+}
+
+fn finished(mut pending: Pending) -> Finished {
+    let chunks = std::mem::take(&mut pending.chunks).into_iter().flatten().collect();
+    let result = pending.error.take().map_or(Ok(()), Err);
+    Finished { pending, chunks, result }
+}
+
+/// Chunks with a copy of `bytes`, which direct I/O takes from there; `None` while there are too few.
+pub(super) fn copied(bytes: &[u8], pool: &mut Pool) -> Option<Vec<Buffer>> {
+    let mut chunks = pool.take(bytes.len())?;
+    let mut rest = bytes;
+    for chunk in &mut chunks {
+        let (part, more) = rest.split_at(rest.len().min(chunk.len()));
+        chunk.as_mut_slice().copy_from_slice(part);
+        rest = more;
+    }
+    Some(chunks)
+}
