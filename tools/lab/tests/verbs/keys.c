@@ -1,7 +1,8 @@
 /*
- * Memory keys for lists and for interleaved memory, configured by UMR (mlx5dv_wr_mr_list, mlx5dv_wr_mr_interleaved),
- * and used remotely and locally. The null region; regions at address 0, with relaxed ordering, and changed afterwards.
- * `keys DEVICE GID-INDEX`; exits with 0 if all is as the manual page requires.
+ * Memory keys for lists and for interleaved memory, configured by UMR (mlx5dv_wr_mr_list, mlx5dv_wr_mr_interleaved,
+ * mlx5dv_wr_mkey_configure), and used remotely and locally; none with a signature. The null region; regions at address
+ * 0, with relaxed ordering, and changed afterwards. `keys DEVICE GID-INDEX`; exits with 0 if all is as the manual page
+ * requires.
  */
 #include "pair.h"
 
@@ -28,7 +29,8 @@ static struct pair loopback_qp(void)
 	};
 	struct mlx5dv_qp_init_attr builder = {
 		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
-		.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED |
+				  MLX5DV_QP_EX_WITH_MKEY_CONFIGURE,
 	};
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL };
 
@@ -50,13 +52,31 @@ static struct mlx5dv_qp_ex *start_umr(struct pair *pair, struct ibv_qp_ex **qp)
 	return mlx5dv_qp_ex_from_ibv_qp_ex(*qp);
 }
 
+/* By which call a key is configured: one for a layout each, or one call for each property. */
+enum call { AT_ONCE, BY_SETTERS };
+
+/* Starts a configuration of rights and layout. */
+static void configure(struct mlx5dv_qp_ex *qp, struct mlx5dv_mkey *key)
+{
+	struct mlx5dv_mkey_conf_attr nothing_else = { 0 };
+
+	mlx5dv_wr_mkey_configure(qp, key, 2, &nothing_else);
+	mlx5dv_wr_set_mkey_access_flags(qp, ALL);
+}
+
 /* 40 bytes of the first range, 24 of the second. */
-static void make_list_key(struct pair *pair, struct mlx5dv_mkey *key)
+static void make_list_key(struct pair *pair, struct mlx5dv_mkey *key, enum call call)
 {
 	struct ibv_sge parts[] = { { AT(FIRST), 40, mr->lkey }, { AT(SECOND), 24, mr->lkey } };
 	struct ibv_qp_ex *qp;
+	struct mlx5dv_qp_ex *own = start_umr(pair, &qp);
 
-	mlx5dv_wr_mr_list(start_umr(pair, &qp), key, ALL, 2, parts);
+	if (call == BY_SETTERS) {
+		configure(own, key);
+		mlx5dv_wr_set_mkey_layout_list(own, 2, parts);
+	} else {
+		mlx5dv_wr_mr_list(own, key, ALL, 2, parts);
+	}
 	CHECK(!ibv_wr_complete(qp));
 	ends_in(pair, IBV_WC_SUCCESS);
 }
@@ -67,14 +87,20 @@ static int list_offset(int byte)
 }
 
 /* Four times: 12 bytes of the first range and a gap of 4; 4 bytes of the second and a gap of 12. */
-static void make_interleaved_key(struct pair *pair, struct mlx5dv_mkey *key)
+static void make_interleaved_key(struct pair *pair, struct mlx5dv_mkey *key, enum call call)
 {
 	struct mlx5dv_mr_interleaved parts[] = {
 		{ AT(FIRST), 12, 4, mr->lkey }, { AT(SECOND), 4, 12, mr->lkey },
 	};
 	struct ibv_qp_ex *qp;
+	struct mlx5dv_qp_ex *own = start_umr(pair, &qp);
 
-	mlx5dv_wr_mr_interleaved(start_umr(pair, &qp), key, ALL, 4, 2, parts);
+	if (call == BY_SETTERS) {
+		configure(own, key);
+		mlx5dv_wr_set_mkey_layout_interleaved(own, 4, 2, parts);
+	} else {
+		mlx5dv_wr_mr_interleaved(own, key, ALL, 4, 2, parts);
+	}
 	CHECK(!ibv_wr_complete(qp));
 	ends_in(pair, IBV_WC_SUCCESS);
 }
@@ -203,15 +229,20 @@ int main(int argc, char **argv)
 	struct mlx5dv_mkey *key = mlx5dv_create_mkey(&init), *other = mlx5dv_create_mkey(&init);
 
 	CHECK(key && other);
-	make_list_key(&pair, key);
-	make_interleaved_key(&pair, other);
-	check_key(&pair, key, list_offset, 1);
-	check_key(&pair, other, interleaved_offset, 2);
-	/* Reconfigures each as the other kind. */
-	make_interleaved_key(&pair, key);
-	make_list_key(&pair, other);
-	check_key(&pair, key, interleaved_offset, 3);
-	check_key(&pair, other, list_offset, 4);
+	/* Each is configured anew as the other kind. */
+	for (enum call call = AT_ONCE; call <= BY_SETTERS; call++) {
+		make_list_key(&pair, key, call);
+		make_interleaved_key(&pair, other, call);
+		check_key(&pair, key, list_offset, 4 * call + 1);
+		check_key(&pair, other, interleaved_offset, 4 * call + 2);
+		make_interleaved_key(&pair, key, call);
+		make_list_key(&pair, other, call);
+		check_key(&pair, key, interleaved_offset, 4 * call + 3);
+		check_key(&pair, other, list_offset, 4 * call + 4);
+	}
+	/* The card has no signature offload. */
+	init.create_flags |= MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE;
+	CHECK(!mlx5dv_create_mkey(&init));
 	check_null_region(&pair);
 	check_registrations(&pair);
 	check_rereg(&pair);
