@@ -420,7 +420,7 @@ macro_rules! structures {
             Field { structure: $c_name, name: "", offset: 0, size: size_of::<$Name>() },
             $( Field {
                 structure: $c_name,
-                name: stringify!($field),
+                name: bare(stringify!($field)),
                 offset: std::mem::offset_of!($Name, $field),
                 size: size_of::<$type>(),
             }, )*
@@ -428,6 +428,15 @@ macro_rules! structures {
     };
 }
 
+/// A field's name without the mark of one that is a keyword here.
+const fn bare(name: &'static str) -> &'static str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
+    }
+}
+
+pub mod rdma_cm;
 pub mod shared;
 
 structures! {

@@ -3,3 +3,4 @@
 pub mod abi;
 pub mod ethtool;
 pub mod netlink;
+pub mod rdma_cm;

@@ -73,6 +73,11 @@ impl EventSource<'_> {
     pub fn count_event(&mut self) {
         self.0.count_event();
     }
+
+    /// As [`CompletionQueue::take_events`], for a loop that sleeps on the queue's own eventfd.
+    pub fn take_events(&mut self) -> u32 {
+        self.0.take_events()
+    }
 }
 
 impl fmt::Debug for EventQueue {

@@ -1,6 +1,7 @@
-//! Check of the DevX access' kernel interface, and of the netlink interface that lists devices: all numbers and fields
-//! of `mlx5_dv::kernel::abi`, and all numbers of `mlx5_dv::kernel::netlink`, are compared, by the C compiler, with the
-//! uapi headers of two kernels: that of Debian stable's guests and the newest in its backports.
+//! Check of the DevX access' kernel interface, of the kernel's connection manager, and of the netlink interface that
+//! lists devices: all numbers and fields of `mlx5_dv::kernel::abi`, and all numbers of `mlx5_dv::kernel::netlink`, are
+//! compared, by the C compiler, with the uapi headers of two kernels: that of Debian stable's guests and the newest in
+//! its backports.
 
 mod common;
 
@@ -10,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use common::{Report, TestResult};
-use mlx5_dv::kernel::abi::{self, Field, Number, shared};
+use mlx5_dv::kernel::abi::{self, Field, Number, rdma_cm, shared};
 use mlx5_dv::kernel::netlink;
 use mlx5_lab::{KernelHeaders, headers};
 
@@ -25,16 +26,17 @@ const INCLUDES: &[&str] = &[
     "rdma/mlx5_user_ioctl_verbs.h",
     "rdma/mlx5-abi.h",
     "rdma/rdma_netlink.h",
+    "rdma/rdma_user_cm.h",
 ];
 
 /// All numbers.
 fn numbers() -> impl Iterator<Item = &'static Number> {
-    abi::NUMBERS.iter().chain(shared::NUMBERS).chain(netlink::NUMBERS)
+    abi::NUMBERS.iter().chain(shared::NUMBERS).chain(rdma_cm::NUMBERS).chain(netlink::NUMBERS)
 }
 
 /// All fields.
 fn fields() -> impl Iterator<Item = &'static Field> {
-    abi::FIELDS.iter().chain(shared::FIELDS).chain(shared::FIRST_FIELDS)
+    abi::FIELDS.iter().chain(shared::FIELDS).chain(rdma_cm::FIELDS).chain(shared::FIRST_FIELDS)
 }
 
 /// A program that prints a line for each number and field, in the words of [`ours`].

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Field, Number};
+use super::{Field, Number, bare};
 
 numbers! {
     /// Creates a channel of completion events.

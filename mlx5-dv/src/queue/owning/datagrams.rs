@@ -17,6 +17,7 @@ use crate::objects::{
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::Completion;
 use crate::queue::error::PostError;
+use crate::queue::events::EventSource;
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::datagram::{DatagramSendBatch, DatagramSendQueue};
 use crate::queue::send::wqe::WrFlags;
@@ -160,6 +161,12 @@ impl DatagramEndpoint {
         self.queues.cq.fd()
     }
 
+    /// Its completion queue, for a loop that sleeps on [`fd`](Self::fd) with others, or on an
+    /// [`EventQueue`](crate::queue::EventQueue).
+    pub fn event_source(&mut self) -> EventSource<'_> {
+        EventSource(&mut self.queues.cq)
+    }
+
     /// Whether the card may still use the region for posted work.
     fn is_busy(&self) -> bool {
         let sends = self.queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
@@ -215,6 +222,22 @@ impl DatagramSends<'_> {
         // SAFETY: the endpoint keeps the region registered until its queue pair is destroyed, or was reset and its
         // queues were dropped. There are no references to the region's memory: it is copied in and out.
         unsafe { self.batch.send(wr_id, flags, to, &[segment]) }
+    }
+
+    /// As [`send`](Self::send), with immediate data.
+    #[inline(always)]
+    #[track_caller]
+    pub fn send_imm(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &AddressHandle,
+        imm: u32,
+        range: Range<usize>,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: as in `send`.
+        unsafe { self.batch.send_imm(wr_id, flags, to, imm, &[segment]) }
     }
 
     /// SEND of `data`, which is copied at once, to `to`. Errors: [`PostError`].
