@@ -15,7 +15,7 @@ use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, RemoteAddress};
 use mlx5_dv::{Device, Options as DeviceOptions};
 use mlx5_examples::pingpong::Failure;
-use mlx5_neighbours::{Ipv4Cidr, Neighbours};
+use mlx5_neighbours::Ipv4Cidr;
 use mlx5_open::{Sim, program};
 
 /// How long a client waits for its server, and a server for its client.
@@ -41,10 +41,10 @@ struct Options {
     /// Port of the server.
     #[arg(short, long, default_value_t = 7174)]
     port: u16,
-    /// Device: vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
+    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
-    /// IPv4 address and prefix of the function, such as 10.0.0.4/24.
+    /// IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24.
     #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
     ip: Option<Ipv4Cidr>,
     /// Number of exchanges.
@@ -67,8 +67,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     let mut with = DeviceOptions::default();
     with.ipv4 = options.ip.map(|network| network.address());
     let device = mlx5_open::open_with(&options.device, with)?;
-    let neighbours = Neighbours::start(&device, options.ip)?;
-    let manager = ConnectionManager::new(&device, Some(neighbours))?;
+    let manager = ConnectionManager::start(&device, options.ip)?;
     match options.host {
         Some(host) => End::new(&device, manager)?.client(options, host),
         None => End::new(&device, manager)?.server(options),

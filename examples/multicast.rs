@@ -9,16 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use mlx5_cm::{Group, UDP_QKEY, gid_of};
 use mlx5_dv::Device;
-use mlx5_dv::objects::{AccessFlags, AddressHandle, AddressPath, MULTICAST_QPN, Membership, MemoryRegion, Pd};
+use mlx5_dv::objects::{AccessFlags, AddressHandle, AddressPath, MULTICAST_QPN, MemoryRegion, Pd};
 use mlx5_dv::queue::{Completion, DatagramEndpoint, DatagramOptions, GRH, WrFlags};
 use mlx5_examples::pingpong::Failure;
 use mlx5_open::program;
 
 /// How long to wait for a datagram.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Q_Key of librdmacm's UDP port space: `RDMA_UDP_QKEY`.
-const QKEY: u32 = 0x0123_4567;
 
 /// Sends datagrams to a multicast group, or receives them.
 #[derive(Debug, Parser)]
@@ -58,7 +57,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     if !options.listen {
         members.push(Member::new(&device, options)?);
     }
-    let joined: Vec<Membership> = members.iter().map(Member::join).collect::<Result<_, _>>()?;
+    let joined: Vec<Group> = members.iter().map(Member::join).collect::<Result<_, _>>()?;
     println!("{} in {}", if options.listen { "listening" } else { "two members" }, options.group);
     if !options.listen {
         Member::new(&device, options)?.send(options)?;
@@ -66,14 +65,14 @@ fn run(options: &Options) -> Result<(), Failure> {
     for member in &mut members {
         member.hear(options)?;
     }
-    joined.into_iter().try_for_each(Membership::leave)?;
+    joined.into_iter().try_for_each(Group::leave)?;
     Ok(())
 }
 
 /// A queue pair, and a slot for each datagram.
 struct Member {
     endpoint: DatagramEndpoint,
-    group: [u8; 16],
+    group: IpAddr,
     slot: usize,
 }
 
@@ -83,7 +82,7 @@ impl Member {
         let slot = GRH + options.size as usize;
         let memory = slot * (options.count as usize + 1);
         let region = MemoryRegion::allocate(&Pd::alloc(device)?, memory, AccessFlags::LOCAL_WRITE)?;
-        let mut of_endpoint = DatagramOptions::new(QKEY);
+        let mut of_endpoint = DatagramOptions::new(UDP_QKEY);
         (of_endpoint.recv_depth, of_endpoint.events) = (options.count, true);
         let mut endpoint = DatagramEndpoint::new(&region, &of_endpoint)?;
         if let Some(mut batch) = endpoint.receives() {
@@ -92,22 +91,22 @@ impl Member {
             }
             batch.ring();
         }
-        Ok(Member { endpoint, group: gid_of(options.group), slot })
+        Ok(Member { endpoint, group: options.group, slot })
     }
 
-    fn join(&self) -> Result<Membership, Failure> {
-        Ok(Membership::join(self.endpoint.queue_pair(), self.group)?)
+    fn join(&self) -> Result<Group, Failure> {
+        Ok(Group::join(self.endpoint.queue_pair(), self.group, PATIENCE)?)
     }
 
     /// Sends all datagrams, each after the other's completion.
     fn send(&mut self, options: &Options) -> Result<(), Failure> {
         let device = Arc::clone(self.endpoint.queue_pair().device());
-        let path = AddressPath::group(self.group).ok_or("not a multicast address")?;
+        let path = AddressPath::group(gid_of(self.group)).ok_or("not a multicast address")?;
         let is_ipv4 = |address: Ipv6Addr| address.to_ipv4_mapped().is_some();
         // Source and destination are of the same family.
         let ours = device.gids().iter().find(|gid| is_ipv4(gid.address) == options.group.is_ipv4());
         let index = ours.ok_or("the port has no address of the group's family")?.index;
-        let to = AddressHandle::new(&device, &path.gid_index(u8::try_from(index)?), MULTICAST_QPN, QKEY)?;
+        let to = AddressHandle::new(&device, &path.gid_index(u8::try_from(index)?), MULTICAST_QPN, UDP_QKEY)?;
         let source = self.slot * options.count as usize..self.slot * options.count as usize + options.size as usize;
         for number in 0..options.count {
             self.endpoint.region().write(source.start, &datagram(number, options.size));
@@ -144,13 +143,6 @@ impl Member {
             }
             self.endpoint.wait(PATIENCE)?;
         }
-    }
-}
-
-fn gid_of(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Management datagrams on queue pair 1.
 
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +93,18 @@ impl Gsi {
             self.free_sends.push(slot);
         }
         posted
+    }
+
+    /// What becomes readable when a datagram comes, after [`arm`](Self::arm).
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.endpoint.fd()
+    }
+
+    /// Asks for an event of the next datagram. Poll afterwards: one that is there raises none.
+    pub(crate) fn arm(&mut self) -> Result<(), Error> {
+        let mut source = self.endpoint.event_source();
+        source.take_events();
+        source.arm()
     }
 
     /// Sleeps until [`poll`](Self::poll) has a datagram, at most `limit`.

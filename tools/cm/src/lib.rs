@@ -1,7 +1,8 @@
-//! RDMA connection manager over RoCE v2: connects queue pairs by IP address and port, as `rdma_cm` does, without a
-//! kernel.
+//! RDMA connection manager over RoCE v2: connects queue pairs by IP address and port, as `rdma_cm` does.
 //!
-//! [`ConnectionManager`] runs on queue pair 1 of a function that the program owns:
+//! [`ConnectionManager`] is the same for all functions. On one that the program owns it speaks the protocol itself, on
+//! queue pair 1, without a kernel. On one of the kernel's (`devx:`) the kernel does, by `/dev/infiniband/rdma_cm`
+//! (`modprobe rdma_ucm`).
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -28,8 +29,12 @@
 //!
 //! [`Machine`] is the protocol (IBTA chapter 12, annex A11), without input and output: its state depends only on
 //! messages, calls and time. Messages are those of Linux's `rdma_cm`: the C compiler checks their layouts against the
-//! kernel's headers, and in the lab `rping` on Linux's connection manager is the other end, in both roles. Datagram
-//! services (SIDR) are checked only against this crate itself.
+//! kernel's headers, and in the lab `rping`, `ucmatose` and `udaddy` on Linux's connection manager are the other end,
+//! in both roles.
+//!
+//! [`poll`](ConnectionManager::poll) never blocks; [`fd`](ConnectionManager::fd) and
+//! [`prepare_sleep`](ConnectionManager::prepare_sleep) are for loops that sleep on several descriptors. [`Group`] joins
+//! a multicast group.
 //!
 //! # Contract
 //! * No message causes a panic. A message only changes connections to its sender.
@@ -40,16 +45,24 @@
 //! * A [`ConnectionManager`] is used by one thread at a time and has no thread of its own: it only works during `poll`
 //!   and `wait`. Every wait has a deadline.
 //!
-//! Not supported: functions of the kernel's driver (`devx:`), which uses queue pair 1 itself; alternate paths (LAP and
-//! APR are ignored); redirection; service IDs other than those of IP ports.
+//! Not supported: alternate paths (LAP and APR are ignored); redirection; service IDs other than those of IP ports. On
+//! `devx:` the kernel's interface has no private data in RTU, DREQ and DREP, no reasons of rejection but the program's,
+//! no UC, and no choice of path MTU, hop limit and service level: the calls say so.
 #![forbid(unsafe_code)]
 
+mod error;
+mod group;
 mod gsi;
+mod kernel;
 mod machine;
 mod manager;
 mod message;
+mod owned;
+mod path;
 
+pub use error::ManagerError;
+pub use group::{Group, UDP_QKEY};
 pub use machine::{Agreed, CallError, Config, ConnectionId, Event, Machine, Parameters, Path, Route, State, Transmit};
-pub use manager::{ConnectionManager, ManagerError};
+pub use manager::ConnectionManager;
 pub use message::{Gid, Malformed, Message, Service, address_of, gid_of};
 pub use mlx5_prm::ib::{CmRejectReason, CmSidrStatus, CmTransport, RdmaPortSpace};

@@ -1,85 +1,54 @@
-//! A connection manager on queue pair 1 of a function.
+//! The connection manager, whoever owns the function.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mlx5_dv::Device;
 use mlx5_dv::clock::Clock;
-use mlx5_dv::objects::{AddressHandle, AddressPath, RtrAttributes, RtsAttributes};
-use mlx5_dv::queue::EndpointError;
-use mlx5_dv::{Device, Error, Mac};
-use mlx5_neighbours::Neighbours;
-use mlx5_prm::ib::{CmRejectReason, GSI_QKEY};
+use mlx5_dv::objects::{AddressPath, RtrAttributes, RtsAttributes};
+use mlx5_neighbours::{Ipv4Cidr, Neighbours};
+use mlx5_prm::ib::CmRejectReason;
 
-use crate::gsi::Gsi;
-use crate::machine::{
-    Agreed, CallError, Config, ConnectionId, Event, Machine, Parameters, Path, Route, State, Transmit,
-};
-use crate::message::{Gid, Service, address_of, gid_of};
-
-/// Queue pair number for general services.
-const GSI_QPN: u32 = 1;
-/// How long a message waits for the remote's MAC address. Afterwards it is dropped, and retransmitted as a lost one.
-const RESOLUTION: Duration = Duration::from_secs(3);
-/// Interval between lookups of the MAC address.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Maximum number of messages that wait for a MAC address or a free send.
-const WAITING: usize = 4096;
-/// First local port, if the program names none.
-const EPHEMERAL: u16 = 0x8000;
-
-/// Error of a [`ConnectionManager`]'s call.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ManagerError {
-    /// The call was refused.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// The card or the driver failed.
-    #[error(transparent)]
-    Device(#[from] Error),
-    /// Queue pair 1 failed: create another connection manager.
-    #[error("queue pair 1 failed")]
-    Gsi(#[from] EndpointError),
-    /// No GID of the function can reach the remote.
-    #[error("no GID of the function reaches {remote}: its GIDs are {gids}; an IPv4 address is set by Options::ipv4")]
-    NoGid {
-        /// The remote.
-        remote: IpAddr,
-        /// The function's GIDs.
-        gids: String,
-    },
-    /// The remote's MAC address is not known.
-    #[error("the MAC address of {0} is not known: give the connection manager Neighbours on that network")]
-    NoMac(IpAddr),
-    /// No event within the timeout.
-    #[error("no event within {} ms", .0.as_millis())]
-    Timeout(Duration),
-}
+use crate::error::ManagerError;
+use crate::kernel::KernelManager;
+use crate::machine::{Agreed, Config, ConnectionId, Event, Parameters, Route, State};
+use crate::message::Service;
+use crate::owned::OwnedManager;
 
 /// Connects queue pairs by IP address and port. See the [crate].
 ///
-/// Calls are those of [`Machine`]. [`poll`](Self::poll) and [`wait`](Self::wait) return events; only they send, answer
-/// and retransmit messages.
+/// [`poll`](Self::poll) and [`wait`](Self::wait) return events. On an owned function only they send, answer and
+/// retransmit messages; on `devx:` the kernel does so.
 #[derive(Debug)]
 pub struct ConnectionManager {
-    machine: Machine,
-    gsi: Gsi,
-    device: Arc<Device>,
-    neighbours: Option<Neighbours>,
-    clock: Clock,
-    /// Messages not sent yet, with the time at which each is dropped.
-    waiting: VecDeque<(Duration, Transmit)>,
-    last_port: u16,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Owned(Box<OwnedManager>),
+    Kernel(Box<KernelManager>),
+}
+
+/// The same call of either.
+macro_rules! either {
+    ($way:expr, $manager:ident => $call:expr) => {
+        match $way {
+            Way::Owned($manager) => $call,
+            Way::Kernel($manager) => $call,
+        }
+    };
 }
 
 impl ConnectionManager {
-    /// Creates a connection manager on queue pair 1 of `device`. `neighbours` resolves MAC addresses; without it, only
-    /// link-local addresses and those of the function itself can be reached.
+    /// Creates a connection manager of `device`: on its queue pair 1, or on `devx:` a file of the kernel's. `neighbours`
+    /// resolves MAC addresses for an owned function; without it, only link-local addresses and those of the function
+    /// itself can be reached. On `devx:` the kernel resolves them.
     ///
     /// # Errors
-    /// [`ManagerError::Device`] if the function belongs to the kernel, queue pair 1 is in use, or there is no memory.
+    /// [`ManagerError::Device`] if queue pair 1 is in use, or there is no memory; [`ManagerError::NoKernel`] on `devx:`.
     pub fn new(device: &Arc<Device>, neighbours: Option<Neighbours>) -> Result<Self, ManagerError> {
         let [a, b, c, d, e, f] = device.mac().0;
         // EUI-64, as Linux derives a node's GUID.
@@ -88,7 +57,17 @@ impl ConnectionManager {
         Self::with_config(device, neighbours, config)
     }
 
-    /// As [`new`](Self::new), with `config`.
+    /// As [`new`](Self::new), with [`Neighbours`] of its own on an owned function: these answer for `network`, too.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new) and [`Neighbours::start`].
+    pub fn start(device: &Arc<Device>, network: Option<Ipv4Cidr>) -> Result<Self, ManagerError> {
+        let neighbours = device.is_owned().then(|| Neighbours::start(device, network)).transpose()?;
+        Self::new(device, neighbours)
+    }
+
+    /// As [`new`](Self::new), with `config`. On `devx:` the kernel has times and GUIDs of its own; the limits of
+    /// connections and requests count, and the program's patience.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -97,168 +76,172 @@ impl ConnectionManager {
         neighbours: Option<Neighbours>,
         config: Config,
     ) -> Result<Self, ManagerError> {
-        Ok(ConnectionManager {
-            machine: Machine::new(config),
-            gsi: Gsi::new(device)?,
-            device: Arc::clone(device),
-            neighbours,
-            clock: device.clock().clone(),
-            waiting: VecDeque::new(),
-            last_port: 0,
-        })
+        let way = match device.is_owned() {
+            true => Way::Owned(Box::new(OwnedManager::new(device, neighbours, config)?)),
+            false => Way::Kernel(Box::new(KernelManager::new(device, config)?)),
+        };
+        Ok(ConnectionManager { way })
     }
 
-    /// The protocol's state.
-    pub fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
-    /// See [`Machine::listen`].
+    /// Listens on `service`: its requests become events. On `devx:` on all addresses of the function's own interfaces,
+    /// as of when the device was opened.
     ///
     /// # Errors
-    /// [`CallError::InUse`].
+    /// [`CallError::InUse`](crate::CallError::InUse).
     pub fn listen(&mut self, service: Service) -> Result<(), ManagerError> {
-        Ok(self.machine.listen(service)?)
+        either!(&mut self.way, manager => manager.listen(service))
     }
 
-    /// See [`Machine::close`].
+    /// Stops listening on `service`: later requests are rejected; those already reported stay.
     ///
     /// # Errors
-    /// [`CallError::NotListening`].
+    /// [`CallError::NotListening`](crate::CallError::NotListening).
     pub fn close(&mut self, service: Service) -> Result<(), ManagerError> {
-        Ok(self.machine.close(service)?)
+        either!(&mut self.way, manager => manager.close(service))
     }
 
-    /// Requests a connection to port `remote`. See [`Machine::connect`].
+    /// Requests a connection to port `remote`. [`Event::ConnectResponse`], `Rejected` or `Unreachable` follows.
+    ///
+    /// On `devx:` the kernel chooses path MTU, hop limit and service level, and the first PSN:
+    /// [`attributes`](Self::attributes) has them.
     ///
     /// # Errors
-    /// [`ManagerError::NoGid`], and [`CallError`].
+    /// [`ManagerError::NoGid`]; [`CallError`](crate::CallError); [`ManagerError::KernelLacks`] for what the kernel does
+    /// not offer.
     pub fn connect(
         &mut self,
         remote: SocketAddr,
-        mut route: Route,
+        route: Route,
         parameters: &Parameters,
     ) -> Result<ConnectionId, ManagerError> {
-        let path = self.path_to(remote.ip())?;
-        if route.source_port == 0 {
-            route.source_port = self.port();
-        }
-        Ok(self.machine.connect(self.clock.now(), path, Service::tcp(remote.port()), route, parameters)?)
+        either!(&mut self.way, manager => manager.connect(remote, route, parameters))
     }
 
-    /// Requests the queue pair and Q_Key of port `remote`, for datagrams. See [`Machine::resolve`].
+    /// Requests the queue pair and Q_Key of port `remote`, for datagrams. [`Event::Resolved`], `Unresolved` or
+    /// `Unreachable` follows.
     ///
     /// # Errors
-    /// [`ManagerError::NoGid`], and [`CallError`].
+    /// [`ManagerError::NoGid`], and [`CallError`](crate::CallError).
     pub fn resolve(&mut self, remote: SocketAddr, private_data: &[u8]) -> Result<ConnectionId, ManagerError> {
-        let (path, port) = (self.path_to(remote.ip())?, self.port());
-        Ok(self.machine.resolve(self.clock.now(), path, Service::udp(remote.port()), port, private_data)?)
+        either!(&mut self.way, manager => manager.resolve(remote, private_data))
     }
 
-    /// See [`Machine::accept`]. The queue pair must be in RTS: the remote may send as soon as it receives the reply.
+    /// Accepts a request. The offer limits `responder_resources` and `initiator_depth`. [`Event::Established`],
+    /// `Rejected` or `Unreachable` follows. The queue pair must be in RTS: the remote may send as soon as it receives
+    /// the reply.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`](crate::CallError).
     pub fn accept(&mut self, id: ConnectionId, parameters: &Parameters) -> Result<(), ManagerError> {
-        Ok(self.machine.accept(self.clock.now(), id, parameters)?)
+        either!(&mut self.way, manager => manager.accept(id, parameters))
     }
 
-    /// See [`Machine::ready`].
+    /// Call this when the queue pair of a connection that the remote accepted is in RTS. Both sides may then send.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`](crate::CallError); [`ManagerError::KernelLacks`] for private data on `devx:`.
     pub fn ready(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), ManagerError> {
-        Ok(self.machine.ready(id, private_data)?)
+        either!(&mut self.way, manager => manager.ready(id, private_data))
     }
 
-    /// See [`Machine::communication_established`].
+    /// Call this when a message arrived on the queue pair of an accepted connection before the RTU, which was lost or
+    /// is late. [`Event::Established`] follows. In other states it has no effect.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`](crate::CallError).
     pub fn communication_established(&mut self, id: ConnectionId) -> Result<(), ManagerError> {
-        Ok(self.machine.communication_established(id)?)
+        either!(&mut self.way, manager => manager.communication_established(id))
     }
 
-    /// See [`Machine::reject`]; the reason is `ConsumerDefined`.
+    /// Rejects a request or a reply, for reasons of the program's own, which `private_data` may tell. This ends the
+    /// connection.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`](crate::CallError).
     pub fn reject(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), ManagerError> {
-        Ok(self.machine.reject(self.clock.now(), id, CmRejectReason::ConsumerDefined, private_data)?)
+        self.reject_for(id, CmRejectReason::ConsumerDefined, private_data)
     }
 
-    /// See [`Machine::delay`].
+    /// As [`reject`](Self::reject), for another reason.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`](crate::CallError); [`ManagerError::KernelLacks`] on `devx:` for a reason other than the program's
+    /// and `VendorOptionNotSupported`.
+    pub fn reject_for(
+        &mut self,
+        id: ConnectionId,
+        reason: CmRejectReason,
+        private_data: &[u8],
+    ) -> Result<(), ManagerError> {
+        either!(&mut self.way, manager => manager.reject(id, reason, private_data))
+    }
+
+    /// Tells the remote that the answer takes up to 4.096 us * 2^`service_timeout` longer; 5 bits. On `devx:` it has no
+    /// effect: the kernel tells the remote by itself.
+    ///
+    /// # Errors
+    /// [`CallError`](crate::CallError).
     pub fn delay(&mut self, id: ConnectionId, service_timeout: u8) -> Result<(), ManagerError> {
-        Ok(self.machine.delay(id, service_timeout)?)
+        either!(&mut self.way, manager => manager.delay(id, service_timeout))
     }
 
-    /// See [`Machine::disconnect`].
+    /// Ends a connection. [`Event::Disconnected`] and `TimewaitExit` follow.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`](crate::CallError); [`ManagerError::KernelLacks`] for private data on `devx:`.
     pub fn disconnect(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), ManagerError> {
-        Ok(self.machine.disconnect(self.clock.now(), id, private_data)?)
+        either!(&mut self.way, manager => manager.disconnect(id, private_data))
     }
 
-    /// See [`Machine::destroy`].
+    /// Destroys a connection in any state: the remote is told, and no event follows.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError::Unknown`](crate::CallError::Unknown).
     pub fn destroy(&mut self, id: ConnectionId) -> Result<(), ManagerError> {
-        Ok(self.machine.destroy(self.clock.now(), id)?)
+        either!(&mut self.way, manager => manager.destroy(id))
     }
 
-    /// See [`Machine::answer`].
+    /// Answers an [`Event::ResolveRequest`] with queue pair `qpn` and its Q_Key. This ends the request.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`](crate::CallError).
     pub fn answer(&mut self, id: ConnectionId, qpn: u32, qkey: u32, private_data: &[u8]) -> Result<(), ManagerError> {
-        Ok(self.machine.answer(self.clock.now(), id, qpn, qkey, private_data)?)
+        either!(&mut self.way, manager => manager.answer(id, qpn, qkey, private_data))
     }
 
-    /// See [`Machine::refuse_request`].
+    /// Refuses an [`Event::ResolveRequest`]. This ends the request.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`](crate::CallError).
     pub fn refuse_request(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), ManagerError> {
-        Ok(self.machine.refuse_request(self.clock.now(), id, private_data)?)
+        either!(&mut self.way, manager => manager.refuse_request(id, private_data))
     }
 
     /// Attributes of the queue pair's transitions from INIT to RTR and from RTR to RTS, as both sides agreed on. For a
-    /// request that is not accepted yet they follow its offer, and the program must set `rq_psn`.
+    /// request that is not accepted yet they follow its offer. `rq_psn` is the kernel's choice on `devx:`; on an owned
+    /// function it is 0 for such a request, and a program that accepts with another [`Parameters::psn`] sets it.
     ///
     /// # Errors
-    /// [`CallError::Unknown`]; [`ManagerError::NoMac`] after three seconds, if the MAC address of a request's sender
-    /// cannot be resolved.
+    /// [`CallError::Unknown`](crate::CallError::Unknown); [`ManagerError::NoMac`] or [`ManagerError::Neighbour`] after
+    /// three seconds, if the remote's MAC address cannot be resolved.
     pub fn attributes(&self, id: ConnectionId) -> Result<(RtrAttributes, RtsAttributes), ManagerError> {
-        let agreed = self.machine.agreed(id).ok_or(CallError::Unknown(id.number()))?;
-        let path = match self.address_path(&agreed.path)? {
-            Some(path) => path,
-            None => self.resolved_path(&agreed.path)?,
-        };
-        Ok(attributes(&agreed, path))
+        either!(&self.way, manager => manager.attributes(id))
     }
 
-    /// Sends, receives and answers messages. Returns the next event.
+    /// Path of datagrams to `remote`, once its queue pair is [resolved](Self::resolve).
     ///
     /// # Errors
-    /// [`ManagerError::Gsi`]; [`ManagerError::Device`] if the card failed or was removed.
+    /// [`ManagerError::NoGid`]; [`ManagerError::NoMac`] or [`ManagerError::Neighbour`] after three seconds.
+    pub fn path(&self, remote: IpAddr) -> Result<AddressPath, ManagerError> {
+        either!(&self.way, manager => manager.path(remote))
+    }
+
+    /// Does what there is to do. Returns the next event.
+    ///
+    /// # Errors
+    /// [`ManagerError::Gsi`], [`ManagerError::Device`]: the card failed or was removed; [`ManagerError::Kernel`].
     pub fn poll(&mut self) -> Result<Option<(ConnectionId, Event)>, ManagerError> {
-        while let Some(received) = self.gsi.poll()? {
-            let path = Path { local: received.local, remote: received.remote };
-            if self.gid_index(path.local).is_none() {
-                continue;
-            }
-            if let Err(error) = self.machine.receive(self.clock.now(), path, &received.mad) {
-                tracing::debug!(%error, remote = %path.remote_address(), "a management datagram was dropped");
-            }
-        }
-        self.machine.handle_timeout(self.clock.now());
-        self.flush()?;
-        Ok(self.machine.poll_event())
+        either!(&mut self.way, manager => manager.poll())
     }
 
     /// Waits for the next event, at most `timeout`.
@@ -266,125 +249,58 @@ impl ConnectionManager {
     /// # Errors
     /// [`ManagerError::Timeout`], and those of [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<(ConnectionId, Event), ManagerError> {
-        let end = self.clock.now().saturating_add(timeout);
-        loop {
-            if let Some(event) = self.poll()? {
-                return Ok(event);
-            }
-            let now = self.clock.now();
-            if now >= end {
-                return Err(ManagerError::Timeout(timeout));
-            }
-            let next = self.machine.poll_timeout().map_or(end, |due| due.min(end));
-            let limit = next.saturating_sub(now);
-            let limit = if self.waiting.is_empty() { limit } else { limit.min(LOOK_EVERY) };
-            self.gsi.wait(limit)?;
-        }
+        either!(&mut self.way, manager => manager.wait(timeout))
     }
 
-    /// Sends the messages that can be sent.
-    fn flush(&mut self) -> Result<(), ManagerError> {
-        let now = self.clock.now();
-        let fresh = std::iter::from_fn(|| self.machine.poll_transmit()).map(|transmit| (now + RESOLUTION, transmit));
-        self.waiting.extend(fresh);
-        self.waiting.truncate(WAITING);
-        for _ in 0..self.waiting.len() {
-            let Some((until, transmit)) = self.waiting.pop_front() else { break };
-            match self.address_path(&transmit.path) {
-                Ok(Some(path)) => {
-                    let to = AddressHandle::new(&self.device, &path, GSI_QPN, GSI_QKEY)?;
-                    if !self.gsi.send(&to, &transmit.mad) {
-                        self.waiting.push_front((until, transmit));
-                        break;
-                    }
-                }
-                Ok(None) if now < until => self.waiting.push_back((until, transmit)),
-                other => {
-                    let remote = transmit.path.remote_address();
-                    tracing::debug!(%remote, error = ?other.err(), "a message was dropped: no MAC address");
-                    self.neighbours.iter().for_each(|neighbours| neighbours.forget(remote));
-                }
-            }
-        }
-        Ok(())
+    /// The descriptor for epoll and its like: readable when there is something to do, after
+    /// [`prepare_sleep`](Self::prepare_sleep).
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        either!(&self.way, manager => manager.fd())
     }
 
-    /// Index of a local GID.
-    fn gid_index(&self, gid: Gid) -> Option<u8> {
-        let own = self.device.gids().iter().find(|own| own.address.octets() == gid)?;
-        u8::try_from(own.index).ok()
-    }
-
-    /// Path to `remote` from the local GID of the same kind: link-local or not, IPv4 or IPv6.
-    fn path_to(&self, remote: IpAddr) -> Result<Path, ManagerError> {
-        let kind = |address: IpAddr| match address {
-            IpAddr::V4(_) => 4,
-            IpAddr::V6(address) if address.is_unicast_link_local() => 10,
-            IpAddr::V6(_) => 6,
-        };
-        let gids = self.device.gids();
-        let local = gids.iter().find(|gid| kind(address_of(gid.address.octets())) == kind(remote.to_canonical()));
-        let local = local.ok_or_else(|| {
-            let gids: Vec<_> = gids.iter().map(|gid| address_of(gid.address.octets()).to_string()).collect();
-            ManagerError::NoGid { remote, gids: gids.join(", ") }
-        })?;
-        Ok(Path { local: local.address.octets(), remote: gid_of(remote) })
-    }
-
-    /// Address path for `path`; `None` while the MAC address is being resolved.
-    fn address_path(&self, path: &Path) -> Result<Option<AddressPath>, ManagerError> {
-        let remote = path.remote_address();
-        let index = self.gid_index(path.local).unwrap_or(0);
-        let mac = match (self.mac_without_asking(path.remote), &self.neighbours) {
-            (Some(mac), _) => Some(mac),
-            (None, Some(neighbours)) => neighbours.look_up(remote).map_err(|_| ManagerError::NoMac(remote))?,
-            (None, None) => return Err(ManagerError::NoMac(remote)),
-        };
-        Ok(mac.map(|mac| AddressPath::new(path.remote, mac).gid_index(index)))
-    }
-
-    /// As [`address_path`](Self::address_path), but waits for the MAC address.
-    fn resolved_path(&self, path: &Path) -> Result<AddressPath, ManagerError> {
-        let no_mac = || ManagerError::NoMac(address_of(path.remote));
-        let neighbours = self.neighbours.as_ref().ok_or_else(no_mac)?;
-        neighbours.resolve(path.remote_address(), RESOLUTION).map_err(|_| no_mac())?;
-        self.address_path(path)?.ok_or_else(no_mac)
-    }
-
-    /// MAC address of a local GID, or of a link-local one.
-    fn mac_without_asking(&self, gid: Gid) -> Option<Mac> {
-        let own = self.device.gids().iter().find(|own| own.address.octets() == gid).map(|own| own.mac);
-        own.or_else(|| AddressPath::link_local(gid).map(|path| path.mac))
-    }
-
-    /// A local port, a different one each time.
-    fn port(&mut self) -> u16 {
-        self.last_port = self.last_port.wrapping_add(1) % EPHEMERAL;
-        EPHEMERAL + self.last_port
+    /// Prepares for a sleep on [`fd`](Self::fd). `None`: do not sleep, [`poll`](Self::poll) has an event. Otherwise sleep
+    /// until the descriptor is readable, but no longer than this: then something is due. Poll afterwards.
+    ///
+    /// ```no_run
+    /// # use std::{io, time::Duration};
+    /// # fn epoll(limit: Duration) -> io::Result<()> { Ok(()) }
+    /// # fn f(manager: &mut mlx5_cm::ConnectionManager) -> Result<(), Box<dyn std::error::Error>> {
+    /// loop {
+    ///     while let Some((id, event)) = manager.poll()? {
+    ///         println!("{id:?}: {event:?}");
+    ///     }
+    ///     if let Some(limit) = manager.prepare_sleep()? {
+    ///         epoll(limit)?; // on manager.fd() and others
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`poll`](Self::poll).
+    pub fn prepare_sleep(&mut self) -> Result<Option<Duration>, ManagerError> {
+        either!(&mut self.way, manager => manager.prepare_sleep())
     }
 
     /// State of a connection; `None` after its end.
     pub fn state(&self, id: ConnectionId) -> Option<State> {
-        self.machine.state(id)
+        either!(&self.way, manager => manager.state(id))
     }
-}
 
-fn attributes(agreed: &Agreed, path: AddressPath) -> (RtrAttributes, RtsAttributes) {
-    let path =
-        AddressPath { traffic_class: agreed.route.traffic_class, service_level: agreed.route.service_level, ..path };
-    let rtr = RtrAttributes {
-        path_mtu: Some(agreed.route.path_mtu),
-        max_dest_rd_atomic: agreed.responder_resources,
-        ..RtrAttributes::new(agreed.remote_qpn, agreed.rq_psn, path)
-    };
-    let rts = RtsAttributes {
-        sq_psn: agreed.sq_psn,
-        timeout: agreed.route.local_ack_timeout,
-        retry_count: agreed.route.retry_count,
-        rnr_retry: agreed.rnr_retry_count,
-        max_rd_atomic: agreed.initiator_depth,
-    };
-    (rtr, rts)
+    /// What both sides agreed on. It is final after [`Event::ConnectResponse`] or [`accept`](Self::accept).
+    pub fn agreed(&self, id: ConnectionId) -> Option<Agreed> {
+        either!(&self.way, manager => manager.agreed(id))
+    }
+
+    /// Number of connections, including those in timewait.
+    pub fn connections(&self) -> usize {
+        either!(&self.way, manager => manager.connections())
+    }
+
+    /// All connections.
+    pub fn ids(&self) -> impl Iterator<Item = ConnectionId> {
+        either!(&self.way, manager => manager.ids()).into_iter()
+    }
 }
 
 /// Differs from one process to the next, but not from one run of a simulation to the next.

@@ -1,18 +1,21 @@
 //! Connection managers on two software cards: in virtual time over a cable that loses frames, and by the wall clock
 //! with neighbours.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_cm::{CmRejectReason, ConnectionId, ConnectionManager, Event, ManagerError, Parameters, Route, Service};
+use mlx5_cm::{
+    CmRejectReason, Config, ConnectionId, ConnectionManager, Event, ManagerError, Parameters, Route, Service,
+};
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions};
 use mlx5_dv::{Device, Options};
 use mlx5_neighbours::Neighbours;
 use mlx5_open::Sim;
 use mlx5_open::virtual_time::World;
-use mlx5_sim::card::Card;
+use mlx5_sim::card::{Card, SteppedCard};
 use mlx5_sim::world::Conditions;
 
 const PORT: u16 = 7174;
@@ -22,6 +25,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// Two managers in one world, polled in turn.
 struct Pair {
     world: World,
+    cards: [Arc<SteppedCard>; 2],
     managers: [ConnectionManager; 2],
     devices: [Arc<Device>; 2],
 }
@@ -30,12 +34,13 @@ impl Pair {
     fn new(seed: u64, loss: u32) -> Self {
         let world = World::new(seed);
         let conditions = Conditions { loss, duplication: 20_000, reordering: 20_000, ..Conditions::default() };
-        let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], conditions).unwrap();
+        let (cards, _) =
+            world.simulated().joined([Card::builder().strict(true), Card::builder().strict(true)], conditions).unwrap();
         let devices = cards.each_ref().map(|card| world.open(card).unwrap());
         let mut managers = devices.each_ref().map(|device| ConnectionManager::new(device, None).unwrap());
         managers[1].listen(Service::tcp(PORT)).unwrap();
         managers[1].listen(Service::udp(PORT)).unwrap();
-        Pair { world, managers, devices }
+        Pair { world, cards, managers, devices }
     }
 
     /// The listener's address.
@@ -54,7 +59,7 @@ impl Pair {
                 }
             }
             clock.pause(Duration::from_millis(5));
-            if self.managers.iter().all(|manager| manager.machine().connections() == 0) {
+            if self.managers.iter().all(|manager| manager.connections() == 0) {
                 return None;
             }
         }
@@ -109,38 +114,70 @@ fn queue_pairs_are_connected_by_what_both_agree_on_and_carry_messages() {
     }
 }
 
-/// 1000 connections at once: a third is rejected, the others are made and ended.
+fn number_in(private_data: &[u8]) -> u32 {
+    u32::from_be_bytes(*private_data.first_chunk().unwrap())
+}
+
+/// 1000 connections of queue pairs at once: a third is rejected, the others are made and ended. Then nothing of them is
+/// left, in the managers or on the cards.
 fn thousand(seed: u64) -> impl PartialEq + std::fmt::Debug {
     const ALL: u32 = 1000;
     let mut pair = Pair::new(seed, 50_000);
     let remote = pair.remote();
-    for qpn in 0..ALL {
-        pair.managers[0].connect(remote, Route::default(), &Parameters::new(0x1000 + qpn, 0)).unwrap();
+    let regions = pair
+        .devices
+        .each_ref()
+        .map(|device| MemoryRegion::allocate(&Pd::alloc(device).unwrap(), 4096, AccessFlags::LOCAL_WRITE).unwrap());
+    let queue_pair = |end: usize| {
+        let mut options = ConnectionOptions::default();
+        (options.send_depth, options.recv_depth) = (1, 1);
+        Connection::new(regions[end].pd(), options).unwrap()
+    };
+    let mut links = [HashMap::new(), HashMap::new()];
+    for number in 0..ALL {
+        let link = queue_pair(0);
+        let offer = Parameters::new(link.queue_pair().qpn(), 0).private_data(&number.to_be_bytes());
+        let id = pair.managers[0].connect(remote, Route::default(), &offer).unwrap();
+        links[0].insert(id, link);
     }
     let (mut rejected, mut made, mut ended) = (0, 0, [0; 2]);
     while let Some((end, id, event)) = pair.event() {
         let manager = &mut pair.managers[end];
         match (end, event) {
-            (1, Event::ConnectRequest { offer, .. }) if offer.remote_qpn.is_multiple_of(3) => {
+            (1, Event::ConnectRequest { private_data, .. }) if number_in(&private_data).is_multiple_of(3) => {
                 manager.reject(id, &[]).unwrap()
             }
-            (1, Event::ConnectRequest { offer, .. }) => {
-                manager.accept(id, &Parameters::new(offer.remote_qpn + ALL, 0)).unwrap();
+            (1, Event::ConnectRequest { .. }) => {
+                let mut link = queue_pair(1);
+                let (rtr, rts) = manager.attributes(id).unwrap();
+                link.connect_by(&rtr, &rts).unwrap();
+                manager.accept(id, &Parameters::new(link.queue_pair().qpn(), rtr.rq_psn)).unwrap();
+                links[1].insert(id, link);
             }
             (0, Event::ConnectResponse { .. }) => {
                 made += 1;
+                let (rtr, rts) = manager.attributes(id).unwrap();
+                links[0].get_mut(&id).unwrap().connect_by(&rtr, &rts).unwrap();
                 manager.ready(id, &[]).unwrap();
             }
             (1, Event::Established { .. }) => manager.disconnect(id, &[]).unwrap(),
-            (0, Event::Rejected { reason: CmRejectReason::ConsumerDefined, .. }) => rejected += 1,
+            (0, Event::Rejected { reason: CmRejectReason::ConsumerDefined, .. }) => {
+                rejected += 1;
+                links[0].remove(&id).unwrap();
+            }
             (end, Event::Disconnected { confirmed: true, .. }) => ended[end] += 1,
-            (_, Event::TimewaitExit) => {}
+            (end, Event::TimewaitExit) => drop(links[end].remove(&id).unwrap()),
             (end, other) => panic!("end {end}: {other:?}"),
         }
     }
-    assert_eq!((rejected, made, ended), (333, 667, [667; 2]));
-    assert_eq!(pair.managers.each_ref().map(|manager| manager.machine().connections()), [0, 0]);
-    pair.world.simulated().record()
+    assert_eq!((rejected, made, ended), (334, 666, [666; 2]));
+    assert_eq!(pair.managers.each_ref().map(|manager| manager.connections()), [0, 0]);
+    assert!(links.iter().all(HashMap::is_empty));
+    let Pair { world, cards, managers, devices } = pair;
+    drop((managers, regions, devices));
+    // Strict mode tells of objects that are left when a card is closed.
+    assert_eq!(cards.each_ref().map(|card| card.function(0).strict().take()), [vec![], vec![]]);
+    world.simulated().record()
 }
 
 #[test]
@@ -198,4 +235,45 @@ fn over_ipv4_neighbours_find_the_way() {
     assert_eq!((reason, &private_data[..9]), (CmRejectReason::ConsumerDefined, &b"not today"[..]));
     server.join().unwrap();
     assert_eq!(sim.violations(), []);
+}
+
+/// A loop that sleeps on the descriptors of two managers wakes for messages, and for what is due without one.
+#[test]
+fn descriptors_wake_a_loop_for_messages_and_for_what_is_due() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut config = Config::default();
+    // Nobody answers: each of three messages takes 4 ms.
+    (config.response_timeout, config.packet_lifetime, config.retries) = (9, 7, 2);
+    let devices = [0, 1].map(|index| sim.open(index).unwrap());
+    let mut managers =
+        devices.each_ref().map(|device| ConnectionManager::with_config(device, None, config.clone()).unwrap());
+    let host = devices[1].gids()[0].address.into();
+    managers[1].listen(Service::udp(PORT)).unwrap();
+    managers[0].resolve(SocketAddr::new(host, PORT), b"who").unwrap();
+    // A link-local address that nobody has.
+    let nobody = SocketAddr::new("fe80::ff:fe00:99".parse().unwrap(), PORT);
+    managers[0].connect(nobody, Route::default(), &Parameters::new(1, 0)).unwrap();
+    let (mut resolved, mut unreachable, mut sleeps) = (false, false, 0);
+    while !(resolved && unreachable) {
+        while let Some((id, event)) = managers[1].poll().unwrap() {
+            let Event::ResolveRequest { .. } = event else { panic!("{event:?}") };
+            managers[1].answer(id, 0x55, 7, &[]).unwrap();
+        }
+        while let Some((_, event)) = managers[0].poll().unwrap() {
+            match event {
+                Event::Resolved { qpn: 0x55, .. } => resolved = true,
+                Event::Unreachable => unreachable = true,
+                other => panic!("{other:?}"),
+            }
+        }
+        let limits = managers.each_mut().map(|manager| manager.prepare_sleep().unwrap());
+        let [Some(near), Some(far)] = limits else { continue };
+        let limit = rustix::event::Timespec::try_from(near.min(far).min(LONG)).unwrap();
+        let mut fds = managers.each_ref().map(|manager| {
+            rustix::event::PollFd::from_borrowed_fd(manager.fd().unwrap(), rustix::event::PollFlags::IN)
+        });
+        rustix::event::poll(&mut fds, Some(&limit)).unwrap();
+        sleeps += 1;
+    }
+    assert!(sleeps < 1000, "{sleeps} sleeps: it did not sleep");
 }

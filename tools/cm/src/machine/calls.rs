@@ -2,49 +2,13 @@
 
 use std::time::Duration;
 
-use mlx5_prm::ib::{CmAnswered, CmAttribute, CmMra, CmRejectReason, CmRep, CmReq, CmRtu, MAD, RdmaCmHdr};
-use mlx5_prm::layout::Layout;
+use mlx5_prm::ib::{CmAnswered, CmAttribute, CmMra, CmRejectReason, CmRep, CmReq, CmRtu, MAD};
 
-use super::Machine;
 use super::error::CallError;
 use super::table::Connection;
 use super::types::{ConnectionId, Parameters, Path, Route, State, time_of};
+use super::{Machine, limits};
 use crate::message::{Service, header, mad, padded, with_addresses};
-
-/// Maximum length of a program's private data in a REQ.
-pub(super) const REQ_DATA: usize = 92 - RdmaCmHdr::SIZE;
-const REP_DATA: usize = 196;
-const REJ_DATA: usize = 148;
-const RTU_DATA: usize = 224;
-const DREQ_DATA: usize = 220;
-
-pub(super) fn room(message: &'static str, data: &[u8], most: usize) -> Result<(), CallError> {
-    match data.len() {
-        given if given > most => Err(CallError::PrivateData { message, given, most }),
-        _ => Ok(()),
-    }
-}
-
-pub(super) fn within(what: &'static str, given: u32, most: u32) -> Result<(), CallError> {
-    if given > most { Err(CallError::OutOfRange { what, given, most }) } else { Ok(()) }
-}
-
-fn check(parameters: &Parameters, message: &'static str, most: usize) -> Result<(), CallError> {
-    within("qpn", parameters.qpn, 0xff_ffff)?;
-    within("psn", parameters.psn, 0xff_ffff)?;
-    within("rnr_retry_count", parameters.rnr_retry_count.into(), 7)?;
-    room(message, &parameters.private_data, most)
-}
-
-impl Route {
-    fn check(&self) -> Result<(), CallError> {
-        within("transport", self.transport.number(), 1)?;
-        within("path_mtu", self.path_mtu.number(), 5)?;
-        within("local_ack_timeout", self.local_ack_timeout.into(), 31)?;
-        within("retry_count", self.retry_count.into(), 7)?;
-        within("service_level", self.service_level.into(), 7)
-    }
-}
 
 impl Machine {
     /// Listens on `service`: its requests become events. Errors: [`CallError::InUse`].
@@ -75,8 +39,8 @@ impl Machine {
         route: Route,
         parameters: &Parameters,
     ) -> Result<ConnectionId, CallError> {
-        route.check()?;
-        check(parameters, "REQ", REQ_DATA)?;
+        limits::of_route(&route)?;
+        limits::of_parameters(parameters, "REQ", limits::REQ_DATA)?;
         let (id, tid) = (self.next_id()?, self.next_tid());
         let mut connection = Connection::new(State::ReqSent, path, service, tid);
         connection.agreed.local_qpn = parameters.qpn;
@@ -137,7 +101,7 @@ impl Machine {
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`]; [`CallError::PrivateData`], [`CallError::OutOfRange`].
     pub fn accept(&mut self, now: Duration, id: ConnectionId, parameters: &Parameters) -> Result<(), CallError> {
-        check(parameters, "REP", REP_DATA)?;
+        limits::of_parameters(parameters, "REP", limits::REP_DATA)?;
         self.must_be(id, &[State::ReqReceived], "accept", "a ConnectRequest without an answer")?;
         let guid = self.config.ca_guid;
         let Some(connection) = self.table.get_mut(id.0) else { return Err(CallError::Unknown(id.0)) };
@@ -170,7 +134,7 @@ impl Machine {
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`], [`CallError::PrivateData`].
     pub fn ready(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), CallError> {
-        room("RTU", private_data, RTU_DATA)?;
+        limits::of_data("RTU", private_data, limits::RTU_DATA)?;
         let connection = self.must_be(id, &[State::RepReceived], "ready", "a ConnectResponse")?;
         let mut rtu = CmRtu::default();
         rtu.w()
@@ -207,7 +171,7 @@ impl Machine {
         reason: CmRejectReason,
         private_data: &[u8],
     ) -> Result<(), CallError> {
-        room("REJ", private_data, REJ_DATA)?;
+        limits::of_data("REJ", private_data, limits::REJ_DATA)?;
         let wanted = "a ConnectRequest or a ConnectResponse without an answer";
         self.must_be(id, &[State::ReqReceived, State::RepReceived], "reject", wanted)?;
         self.rejected(now, id.0, reason, private_data);
@@ -220,7 +184,7 @@ impl Machine {
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`], [`CallError::OutOfRange`].
     pub fn delay(&mut self, id: ConnectionId, service_timeout: u8) -> Result<(), CallError> {
-        within("service_timeout", service_timeout.into(), 31)?;
+        limits::of_delay(service_timeout)?;
         let wanted = "a ConnectRequest or a ConnectResponse without an answer";
         self.must_be(id, &[State::ReqReceived, State::RepReceived], "delay", wanted)?;
         self.acknowledge(id.0, service_timeout);
@@ -232,7 +196,7 @@ impl Machine {
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`], [`CallError::PrivateData`].
     pub fn disconnect(&mut self, now: Duration, id: ConnectionId, private_data: &[u8]) -> Result<(), CallError> {
-        room("DREQ", private_data, DREQ_DATA)?;
+        limits::of_data("DREQ", private_data, limits::DREQ_DATA)?;
         self.must_be(id, &[State::Established], "disconnect", "established")?;
         self.part(now, id.0, private_data);
         Ok(())

@@ -4,6 +4,7 @@
 
 mod calls;
 mod error;
+pub(crate) mod limits;
 mod receive;
 mod sidr;
 mod table;
@@ -87,6 +88,11 @@ impl Machine {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
         self.events.pop_front()
+    }
+
+    /// Whether there is an event.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) must be called, at the latest; `None` if no timer runs.

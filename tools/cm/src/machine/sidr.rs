@@ -3,18 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mlx5_prm::ib::{CmAttribute, CmSidrRep, CmSidrReq, CmSidrStatus, RdmaCmHdr, RdmaPortSpace};
-use mlx5_prm::layout::Layout;
+use mlx5_prm::ib::{CmAttribute, CmSidrRep, CmSidrReq, CmSidrStatus, RdmaPortSpace};
 
-use super::Machine;
-use super::calls::{room, within};
 use super::error::CallError;
 use super::table::Connection;
 use super::types::{ConnectionId, Event, Path, State};
+use super::{Machine, limits};
 use crate::message::{Service, addresses, header, mad, padded, with_addresses};
-
-const REQ_DATA: usize = 216 - RdmaCmHdr::SIZE;
-const REP_DATA: usize = 136;
 
 /// Requests carry no GUID: the remote's number is sufficient.
 const NO_GUID: u64 = u64::MAX;
@@ -33,7 +28,7 @@ impl Machine {
         source_port: u16,
         private_data: &[u8],
     ) -> Result<ConnectionId, CallError> {
-        room("SIDR_REQ", private_data, REQ_DATA)?;
+        limits::of_data("SIDR_REQ", private_data, limits::SIDR_REQ_DATA)?;
         let (id, tid) = (self.next_id()?, self.next_tid());
         self.table.insert(id, Connection::new(State::SidrReqSent, path, service, tid));
         let mut request = CmSidrReq::default();
@@ -60,8 +55,8 @@ impl Machine {
         qkey: u32,
         private_data: &[u8],
     ) -> Result<(), CallError> {
-        within("qpn", qpn, 0xff_ffff)?;
-        room("SIDR_REP", private_data, REP_DATA)?;
+        limits::of_qpn(qpn)?;
+        limits::of_data("SIDR_REP", private_data, limits::SIDR_REP_DATA)?;
         self.must_be(id, &[State::SidrReqReceived], "answer", "a ResolveRequest without an answer")?;
         self.answered(now, id.0, CmSidrStatus::Success, (qpn, qkey), private_data);
         Ok(())
@@ -72,7 +67,7 @@ impl Machine {
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`], [`CallError::PrivateData`].
     pub fn refuse_request(&mut self, now: Duration, id: ConnectionId, private_data: &[u8]) -> Result<(), CallError> {
-        room("SIDR_REP", private_data, REP_DATA)?;
+        limits::of_data("SIDR_REP", private_data, limits::SIDR_REP_DATA)?;
         self.must_be(id, &[State::SidrReqReceived], "refuse_request", "a ResolveRequest without an answer")?;
         self.refuse_resolution(now, id.0, private_data);
         Ok(())

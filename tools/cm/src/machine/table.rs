@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mlx5_prm::ib::MAD;
 
-use super::types::{Agreed, ConnectionId, Path, Route, State};
+use super::types::{Agreed, ConnectionId, Path, State};
 use crate::message::{Gid, Service};
 
 /// The remote's identifiers of a connection: GID, GUID and number. So a remote cannot name connections of another GID.
@@ -42,7 +42,6 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(state: State, path: Path, service: Service, tid: u64) -> Self {
-        let route = Route::default();
         Connection {
             state,
             path,
@@ -52,18 +51,7 @@ impl Connection {
             remote_guid: 0,
             remote_id: 0,
             remote_qpn: 0,
-            agreed: Agreed {
-                path,
-                local_qpn: 0,
-                remote_qpn: 0,
-                rq_psn: 0,
-                sq_psn: 0,
-                responder_resources: 0,
-                initiator_depth: 0,
-                rnr_retry_count: 0,
-                srq: false,
-                route,
-            },
+            agreed: Agreed::none(path),
             last: None,
             interval: Duration::ZERO,
             tries: 0,

@@ -97,7 +97,8 @@ pub struct Parameters {
     /// The local queue pair, 24 bits.
     pub qpn: u32,
     /// First PSN that the remote sends, 24 bits: `rq_psn` of the local queue pair. IBTA "Starting PSN", as Linux's
-    /// connection manager uses it.
+    /// connection manager uses it. On `devx:` the kernel chooses it, and this is 0, or for an answer what
+    /// [`attributes`](crate::ConnectionManager::attributes) says.
     pub psn: u32,
     /// Maximum number of the remote's outstanding READs and atomics. Default: 16.
     pub responder_resources: u8,
@@ -191,6 +192,24 @@ pub struct Agreed {
     pub srq: bool,
     /// Path MTU, timeouts and other parameters.
     pub route: Route,
+}
+
+impl Agreed {
+    /// Nothing yet, of a connection along `path`.
+    pub(crate) fn none(path: Path) -> Self {
+        Agreed {
+            path,
+            local_qpn: 0,
+            remote_qpn: 0,
+            rq_psn: 0,
+            sq_psn: 0,
+            responder_resources: 0,
+            initiator_depth: 0,
+            rnr_retry_count: 0,
+            srq: false,
+            route: Route::default(),
+        }
+    }
 }
 
 /// An event.

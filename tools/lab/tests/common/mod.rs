@@ -45,6 +45,7 @@ pub fn build() -> Result<Build, Report> {
     let examples = [
         "rc_pingpong",
         "cm_pingpong",
+        "cm_messages",
         "srq_pingpong",
         "ud_pingpong",
         "xsrq_pingpong",

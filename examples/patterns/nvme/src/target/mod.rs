@@ -408,7 +408,7 @@ impl Target {
             self.end(id);
         }
         let is_told = |manager: &ConnectionManager, id| manager.state(id) != Some(State::DreqSent);
-        while self.clock.now() < deadline && !self.manager.machine().ids().all(|id| is_told(&self.manager, id)) {
+        while self.clock.now() < deadline && !self.manager.ids().all(|id| is_told(&self.manager, id)) {
             self.manager.poll()?;
             self.clock.pause(Duration::from_micros(100));
         }

@@ -1,0 +1,404 @@
+//! Many connections by one connection manager: librdmacm's `ucmatose` on this driver, or with `--datagrams` its `udaddy`.
+//!
+//! Without a host both ends run in this process, on two functions of one software card. `--listen` waits for clients;
+//! HOST connects to a server. The other end may be `ucmatose`: the server sends on each connection, the client answers,
+//! the server disconnects. With datagrams, the client sends and the server answers.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service, UDP_QKEY};
+use mlx5_dv::objects::{AccessFlags, AddressHandle, MemoryRegion, Pd};
+use mlx5_dv::queue::{Connection, ConnectionOptions, DatagramEndpoint, DatagramOptions, GRH, Operation, Side, WrFlags};
+use mlx5_dv::{Device, Options as DeviceOptions};
+use mlx5_examples::pingpong::Failure;
+use mlx5_neighbours::Ipv4Cidr;
+use mlx5_open::{Sim, program};
+
+/// How long the other end may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a queue pair takes to be made, at most: 4.096 us * 2^18, a second.
+const SOON: u8 = 18;
+
+/// Sends messages over many connections of one connection manager.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "cm_messages")]
+struct Options {
+    /// Connect to the server at this address. Without one both ends run in this process.
+    host: Option<IpAddr>,
+    /// Run as server.
+    #[arg(long, conflicts_with = "host")]
+    listen: bool,
+    /// Datagrams instead of connections.
+    #[arg(long)]
+    datagrams: bool,
+    /// Port of the server. Default: 7471, or 7174 with datagrams.
+    #[arg(short, long)]
+    port: Option<u16>,
+    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
+    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
+    device: String,
+    /// IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24.
+    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
+    ip: Option<Ipv4Cidr>,
+    /// Number of connections.
+    #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    connections: u32,
+    /// Messages of a connection, each way.
+    #[arg(short = 'C', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    count: u32,
+    /// Bytes of each.
+    #[arg(short = 'S', long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    size: u32,
+}
+
+impl Options {
+    fn port(&self) -> u16 {
+        self.port.unwrap_or(if self.datagrams { 7174 } else { 7471 })
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    program::run("cm_messages", || run(&options))
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    if options.host.is_none() && !options.listen {
+        return both_ends(options);
+    }
+    let mut with = DeviceOptions::default();
+    with.ipv4 = options.ip.map(|network| network.address());
+    let device = mlx5_open::open_with(&options.device, with)?;
+    let manager = ConnectionManager::start(&device, options.ip)?;
+    one_end(&device, manager, options)
+}
+
+/// Client and server on two functions of a software card.
+fn both_ends(options: &Options) -> Result<(), Failure> {
+    let sim = Sim::builder().functions(2).build()?;
+    let devices = [sim.open(0)?, sim.open(1)?];
+    let host = devices[1].gids().first().ok_or("the function has no GID")?.address;
+    let mut server = ConnectionManager::new(&devices[1], None)?;
+    server.listen(service(options))?;
+    let client = Options { host: Some(host.into()), ..options.clone() };
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| one_end(&devices[1], server, options));
+        one_end(&devices[0], ConnectionManager::new(&devices[0], None)?, &client)?;
+        server.join().map_err(|_| "the server's thread panicked")?
+    })
+}
+
+fn service(options: &Options) -> Service {
+    if options.datagrams { Service::udp(options.port()) } else { Service::tcp(options.port()) }
+}
+
+fn one_end(device: &Arc<Device>, mut manager: ConnectionManager, options: &Options) -> Result<(), Failure> {
+    if options.listen {
+        manager.listen(service(options))?;
+        println!("listening on port {}", options.port());
+    }
+    let pd = Pd::alloc(device)?;
+    match (options.datagrams, options.host) {
+        (false, Some(host)) => Streams::new(pd, manager, options).client(host),
+        (false, None) => Streams::new(pd, manager, options).server(),
+        (true, Some(host)) => Datagrams::new(pd, manager, options).client(host),
+        (true, None) => Datagrams::new(pd, manager, options).server(),
+    }
+}
+
+/// The next event. Sleeps on the manager's descriptor, as a loop with other descriptors would.
+fn next_event(manager: &mut ConnectionManager) -> Result<(ConnectionId, Event), Failure> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(event) = manager.poll()? {
+            return Ok(event);
+        }
+        let left = end.checked_duration_since(Instant::now()).ok_or("the other end is silent")?;
+        if let (Some(limit), Some(fd)) = (manager.prepare_sleep()?, manager.fd()) {
+            let limit = rustix::event::Timespec::try_from(limit.min(left)).ok();
+            let fd = rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN);
+            match rustix::event::poll(&mut [fd], limit.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Connected queue pairs, by connection.
+struct Streams<'a> {
+    pd: Arc<Pd>,
+    manager: ConnectionManager,
+    options: &'a Options,
+    /// Those that wait for the other end, and those whose messages may go.
+    links: HashMap<ConnectionId, Stream>,
+    connected: u32,
+}
+
+struct Stream {
+    connection: Connection,
+    region: Arc<MemoryRegion>,
+    received: u32,
+    sent: u32,
+}
+
+impl<'a> Streams<'a> {
+    fn new(pd: Arc<Pd>, manager: ConnectionManager, options: &'a Options) -> Self {
+        Streams { pd, manager, options, links: HashMap::new(), connected: 0 }
+    }
+
+    /// A queue pair with its receives posted. Sends have the first half of the region.
+    fn stream(&self) -> Result<Stream, Failure> {
+        let (count, size) = (self.options.count as usize, self.options.size as usize);
+        let region = MemoryRegion::allocate(&self.pd, 2 * count * size, AccessFlags::LOCAL_WRITE)?;
+        let mut options = ConnectionOptions::default();
+        (options.send_depth, options.recv_depth) = (self.options.count, self.options.count);
+        let mut connection = Connection::new(&self.pd, options)?;
+        for slot in count..2 * count {
+            connection.receive(region.buffer(slot * size..(slot + 1) * size)?)?;
+        }
+        Ok(Stream { connection, region, received: 0, sent: 0 })
+    }
+
+    fn client(mut self, host: IpAddr) -> Result<(), Failure> {
+        let remote = SocketAddr::new(host, self.options.port());
+        let mut waiting = HashMap::new();
+        for _ in 0..self.options.connections {
+            let stream = self.stream()?;
+            let parameters = Parameters::new(stream.connection.queue_pair().qpn(), 0);
+            waiting.insert(self.manager.connect(remote, Route::default(), &parameters)?, stream);
+        }
+        while self.connected < self.options.connections {
+            match next_event(&mut self.manager)? {
+                (id, Event::ConnectResponse { .. }) => {
+                    let mut stream = waiting.remove(&id).ok_or("a response to no request")?;
+                    let (rtr, rts) = self.manager.attributes(id)?;
+                    stream.connection.connect_by(&rtr, &rts)?;
+                    self.manager.ready(id, &[])?;
+                    self.links.insert(id, stream);
+                    self.connected += 1;
+                }
+                (_, other) => return Err(format!("no connection to {remote}: {other:?}").into()),
+            }
+        }
+        println!("{} connected to {remote}", self.connected);
+        self.exchange(true)?;
+        self.part()
+    }
+
+    fn server(mut self) -> Result<(), Failure> {
+        while self.connected < self.options.connections {
+            match next_event(&mut self.manager)? {
+                (id, Event::ConnectRequest { .. }) if self.links.len() as u32 == self.options.connections => {
+                    self.manager.reject(id, b"full")?;
+                }
+                (id, Event::ConnectRequest { .. }) => {
+                    // The client need not ask again meanwhile.
+                    self.manager.delay(id, SOON)?;
+                    let mut stream = self.stream()?;
+                    let (rtr, rts) = self.manager.attributes(id)?;
+                    stream.connection.connect_by(&rtr, &rts)?;
+                    self.manager.accept(id, &Parameters::new(stream.connection.queue_pair().qpn(), rtr.rq_psn))?;
+                    self.links.insert(id, stream);
+                }
+                (_, Event::Established { .. }) => self.connected += 1,
+                (_, other) => return Err(format!("a connection failed: {other:?}").into()),
+            }
+        }
+        println!("{} clients connected", self.connected);
+        self.send_all()?;
+        self.exchange(false)?;
+        for id in self.links.keys() {
+            self.manager.disconnect(*id, &[])?;
+        }
+        self.part()
+    }
+
+    fn send_all(&mut self) -> Result<(), Failure> {
+        for stream in self.links.values_mut() {
+            stream.send_all(self.options)?;
+        }
+        Ok(())
+    }
+
+    /// Until all have come and gone. `answers`: a connection sends when all of its own have come.
+    fn exchange(&mut self, answers: bool) -> Result<(), Failure> {
+        let (count, end) = (self.options.count, Instant::now() + PATIENCE);
+        while self.links.values().any(|stream| (stream.sent, stream.received) != (count, count)) {
+            for stream in self.links.values_mut() {
+                while let Some(done) = stream.connection.poll()? {
+                    match done.result?.operation {
+                        Operation::Received => stream.received += 1,
+                        _ => stream.sent += 1,
+                    }
+                    if answers && stream.received == count && stream.sent == 0 {
+                        stream.send_all(self.options)?;
+                    }
+                }
+            }
+            if let Some((_, event)) = self.manager.poll()? {
+                return Err(format!("a connection failed in the middle: {event:?}").into());
+            }
+            if Instant::now() > end {
+                return Err("messages are missing".into());
+            }
+            std::thread::yield_now();
+        }
+        println!("{count} messages of {} bytes each way on each connection", self.options.size);
+        Ok(())
+    }
+
+    /// Until all connections have ended, and are forgotten.
+    fn part(mut self) -> Result<(), Failure> {
+        let mut confirmed = 0;
+        while self.manager.connections() > 0 {
+            if let (_, Event::Disconnected { confirmed: true, .. }) = next_event(&mut self.manager)? {
+                confirmed += 1;
+            }
+        }
+        println!("{confirmed} disconnected");
+        Ok(())
+    }
+}
+
+impl Stream {
+    fn send_all(&mut self, options: &Options) -> Result<(), Failure> {
+        let size = options.size as usize;
+        for slot in 0..options.count as usize {
+            self.connection.send(self.region.buffer(slot * size..(slot + 1) * size)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Queue pairs for datagrams.
+struct Datagrams<'a> {
+    pd: Arc<Pd>,
+    manager: ConnectionManager,
+    options: &'a Options,
+}
+
+/// A queue pair and its remote. Receives have the first half of the region.
+struct Talk {
+    endpoint: DatagramEndpoint,
+    remote: IpAddr,
+    to: Option<AddressHandle>,
+    received: u32,
+    sent: u32,
+}
+
+impl<'a> Datagrams<'a> {
+    fn new(pd: Arc<Pd>, manager: ConnectionManager, options: &'a Options) -> Self {
+        Datagrams { pd, manager, options }
+    }
+
+    fn slot(&self) -> usize {
+        GRH + self.options.size as usize
+    }
+
+    fn talk(&self, remote: IpAddr) -> Result<Talk, Failure> {
+        let (count, slot) = (self.options.count as usize, self.slot());
+        let region = MemoryRegion::allocate(&self.pd, (count + 1) * slot, AccessFlags::LOCAL_WRITE)?;
+        let mut options = DatagramOptions::new(UDP_QKEY);
+        (options.send_depth, options.recv_depth) = (2 * self.options.count, self.options.count);
+        let mut endpoint = DatagramEndpoint::new(&region, &options)?;
+        let mut batch = endpoint.receives().ok_or("no receive queue")?;
+        for number in 0..count {
+            batch.receive(number as u64, number * slot..(number + 1) * slot)?;
+        }
+        batch.ring();
+        Ok(Talk { endpoint, remote, to: None, received: 0, sent: 0 })
+    }
+
+    /// Where to send: queue pair `qpn` of the talk's remote.
+    fn address(&self, talk: &Talk, qpn: u32, qkey: u32) -> Result<AddressHandle, Failure> {
+        let path = self.manager.path(talk.remote)?;
+        Ok(AddressHandle::new(talk.endpoint.queue_pair().device(), &path, qpn, qkey)?)
+    }
+
+    fn client(mut self, host: IpAddr) -> Result<(), Failure> {
+        let remote = SocketAddr::new(host, self.options.port());
+        for _ in 0..self.options.connections {
+            self.manager.resolve(remote, &[])?;
+        }
+        let mut talks = Vec::new();
+        while talks.len() < self.options.connections as usize {
+            match next_event(&mut self.manager)? {
+                (_, Event::Resolved { qpn, qkey, .. }) => {
+                    let mut talk = self.talk(host)?;
+                    talk.to = Some(self.address(&talk, qpn, qkey)?);
+                    talks.push(talk);
+                }
+                (_, other) => return Err(format!("no service at {remote}: {other:?}").into()),
+            }
+        }
+        println!("{} queue pairs found at {remote}", talks.len());
+        for talk in &mut talks {
+            talk.send_all(self.options, self.slot())?;
+        }
+        self.exchange(&mut talks)
+    }
+
+    fn server(mut self) -> Result<(), Failure> {
+        let mut talks = Vec::new();
+        while talks.len() < self.options.connections as usize {
+            match next_event(&mut self.manager)? {
+                (id, Event::ResolveRequest { remote, .. }) => {
+                    let talk = self.talk(remote.ip())?;
+                    self.manager.answer(id, talk.endpoint.queue_pair().qpn(), UDP_QKEY, &[])?;
+                    talks.push(talk);
+                }
+                (_, other) => return Err(format!("a request failed: {other:?}").into()),
+            }
+        }
+        println!("{} clients asked", talks.len());
+        self.exchange(&mut talks)
+    }
+
+    /// Until all have come and gone. Who has nowhere to send yet answers what comes: its sender says its queue pair.
+    fn exchange(mut self, talks: &mut [Talk]) -> Result<(), Failure> {
+        let (count, end) = (self.options.count, Instant::now() + PATIENCE);
+        while talks.iter().any(|talk| (talk.sent, talk.received) != (count, count)) {
+            for talk in &mut *talks {
+                while let Some((_, completion)) = talk.endpoint.poll()? {
+                    if completion.work.side == Side::Send {
+                        talk.sent += 1;
+                        continue;
+                    }
+                    talk.received += 1;
+                    if talk.received == count && talk.to.is_none() {
+                        let qpn = completion.imm().ok_or("a datagram that does not say its sender")?;
+                        talk.to = Some(self.address(talk, qpn, UDP_QKEY)?);
+                        talk.send_all(self.options, self.slot())?;
+                    }
+                }
+            }
+            // Answers are repeated for a client that missed one.
+            self.manager.poll()?;
+            if Instant::now() > end {
+                return Err("datagrams are missing".into());
+            }
+            std::thread::yield_now();
+        }
+        println!("{count} datagrams of {} bytes each way on each queue pair", self.options.size);
+        Ok(())
+    }
+}
+
+impl Talk {
+    fn send_all(&mut self, options: &Options, slot: usize) -> Result<(), Failure> {
+        let (qpn, to) = (self.endpoint.queue_pair().qpn(), self.to.as_ref().ok_or("nowhere to send")?);
+        let source = slot * options.count as usize;
+        let mut batch = self.endpoint.sends().ok_or("no send queue")?;
+        for number in 0..options.count.into() {
+            batch.send_imm(number, WrFlags::SIGNALLED, to, qpn, source..source + options.size as usize)?;
+        }
+        batch.ring();
+        Ok(())
+    }
+}

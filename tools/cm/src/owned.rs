@@ -1,0 +1,280 @@
+//! The connection manager of an owned function: on its queue pair 1.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_dv::Device;
+use mlx5_dv::clock::Clock;
+use mlx5_dv::objects::{AddressHandle, AddressPath, RtrAttributes, RtsAttributes};
+use mlx5_neighbours::Neighbours;
+use mlx5_prm::ib::{CmRejectReason, GSI_QKEY};
+
+use crate::error::ManagerError;
+use crate::gsi::Gsi;
+use crate::machine::{
+    Agreed, CallError, Config, ConnectionId, Event, Machine, Parameters, Path, Route, State, Transmit,
+};
+use crate::message::{Gid, Service, address_of};
+use crate::path::{attributes, known_mac, path_to};
+
+/// Queue pair number for general services.
+const GSI_QPN: u32 = 1;
+/// How long a message waits for the remote's MAC address. Afterwards it is dropped, and retransmitted as a lost one.
+const RESOLUTION: Duration = Duration::from_secs(3);
+/// Interval between lookups of the MAC address.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Maximum number of messages that wait for a MAC address or a free send.
+const WAITING: usize = 4096;
+/// First local port, if the program names none.
+const EPHEMERAL: u16 = 0x8000;
+
+/// A connection manager on queue pair 1 of an owned function. Calls are those of
+/// [`ConnectionManager`](crate::ConnectionManager).
+#[derive(Debug)]
+pub(crate) struct OwnedManager {
+    machine: Machine,
+    gsi: Gsi,
+    device: Arc<Device>,
+    neighbours: Option<Neighbours>,
+    clock: Clock,
+    /// Messages not sent yet, with the time at which each is dropped.
+    waiting: VecDeque<(Duration, Transmit)>,
+    last_port: u16,
+}
+
+impl OwnedManager {
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        neighbours: Option<Neighbours>,
+        config: Config,
+    ) -> Result<Self, ManagerError> {
+        Ok(OwnedManager {
+            machine: Machine::new(config),
+            gsi: Gsi::new(device)?,
+            device: Arc::clone(device),
+            neighbours,
+            clock: device.clock().clone(),
+            waiting: VecDeque::new(),
+            last_port: 0,
+        })
+    }
+
+    pub(crate) fn listen(&mut self, service: Service) -> Result<(), ManagerError> {
+        Ok(self.machine.listen(service)?)
+    }
+
+    pub(crate) fn close(&mut self, service: Service) -> Result<(), ManagerError> {
+        Ok(self.machine.close(service)?)
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        remote: SocketAddr,
+        mut route: Route,
+        parameters: &Parameters,
+    ) -> Result<ConnectionId, ManagerError> {
+        let path = path_to(&self.device, remote.ip())?;
+        if route.source_port == 0 {
+            route.source_port = self.port();
+        }
+        Ok(self.machine.connect(self.clock.now(), path, Service::tcp(remote.port()), route, parameters)?)
+    }
+
+    pub(crate) fn resolve(&mut self, remote: SocketAddr, private_data: &[u8]) -> Result<ConnectionId, ManagerError> {
+        let (path, port) = (path_to(&self.device, remote.ip())?, self.port());
+        Ok(self.machine.resolve(self.clock.now(), path, Service::udp(remote.port()), port, private_data)?)
+    }
+
+    pub(crate) fn accept(&mut self, id: ConnectionId, parameters: &Parameters) -> Result<(), ManagerError> {
+        Ok(self.machine.accept(self.clock.now(), id, parameters)?)
+    }
+
+    pub(crate) fn ready(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), ManagerError> {
+        Ok(self.machine.ready(id, private_data)?)
+    }
+
+    pub(crate) fn communication_established(&mut self, id: ConnectionId) -> Result<(), ManagerError> {
+        Ok(self.machine.communication_established(id)?)
+    }
+
+    pub(crate) fn reject(
+        &mut self,
+        id: ConnectionId,
+        reason: CmRejectReason,
+        private_data: &[u8],
+    ) -> Result<(), ManagerError> {
+        Ok(self.machine.reject(self.clock.now(), id, reason, private_data)?)
+    }
+
+    pub(crate) fn delay(&mut self, id: ConnectionId, service_timeout: u8) -> Result<(), ManagerError> {
+        Ok(self.machine.delay(id, service_timeout)?)
+    }
+
+    pub(crate) fn disconnect(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), ManagerError> {
+        Ok(self.machine.disconnect(self.clock.now(), id, private_data)?)
+    }
+
+    pub(crate) fn destroy(&mut self, id: ConnectionId) -> Result<(), ManagerError> {
+        Ok(self.machine.destroy(self.clock.now(), id)?)
+    }
+
+    pub(crate) fn answer(
+        &mut self,
+        id: ConnectionId,
+        qpn: u32,
+        qkey: u32,
+        private_data: &[u8],
+    ) -> Result<(), ManagerError> {
+        Ok(self.machine.answer(self.clock.now(), id, qpn, qkey, private_data)?)
+    }
+
+    pub(crate) fn refuse_request(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), ManagerError> {
+        Ok(self.machine.refuse_request(self.clock.now(), id, private_data)?)
+    }
+
+    pub(crate) fn attributes(&self, id: ConnectionId) -> Result<(RtrAttributes, RtsAttributes), ManagerError> {
+        let agreed = self.machine.agreed(id).ok_or(CallError::Unknown(id.number()))?;
+        let path = match self.address_path(&agreed.path)? {
+            Some(path) => path,
+            None => self.resolved_path(&agreed.path)?,
+        };
+        Ok(attributes(&agreed, path))
+    }
+
+    pub(crate) fn poll(&mut self) -> Result<Option<(ConnectionId, Event)>, ManagerError> {
+        self.work()?;
+        Ok(self.machine.poll_event())
+    }
+
+    /// Handles what came and what is due; sends what can be sent.
+    fn work(&mut self) -> Result<(), ManagerError> {
+        while let Some(received) = self.gsi.poll()? {
+            let path = Path { local: received.local, remote: received.remote };
+            if self.gid_index(path.local).is_none() {
+                continue;
+            }
+            if let Err(error) = self.machine.receive(self.clock.now(), path, &received.mad) {
+                tracing::debug!(%error, remote = %path.remote_address(), "a management datagram was dropped");
+            }
+        }
+        self.machine.handle_timeout(self.clock.now());
+        self.flush()
+    }
+
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.gsi.fd()
+    }
+
+    pub(crate) fn prepare_sleep(&mut self) -> Result<Option<Duration>, ManagerError> {
+        self.gsi.arm()?;
+        self.work()?;
+        Ok(if self.machine.has_events() { None } else { Some(self.limit()) })
+    }
+
+    /// How long nothing is due.
+    fn limit(&self) -> Duration {
+        let now = self.clock.now();
+        let due = self.machine.poll_timeout().map_or(Duration::MAX, |due| due.saturating_sub(now));
+        if self.waiting.is_empty() { due } else { due.min(LOOK_EVERY) }
+    }
+
+    pub(crate) fn wait(&mut self, timeout: Duration) -> Result<(ConnectionId, Event), ManagerError> {
+        let end = self.clock.now().saturating_add(timeout);
+        loop {
+            if let Some(event) = self.poll()? {
+                return Ok(event);
+            }
+            let now = self.clock.now();
+            if now >= end {
+                return Err(ManagerError::Timeout(timeout));
+            }
+            self.gsi.wait(self.limit().min(end - now))?;
+        }
+    }
+
+    /// Sends the messages that can be sent.
+    fn flush(&mut self) -> Result<(), ManagerError> {
+        let now = self.clock.now();
+        let fresh = std::iter::from_fn(|| self.machine.poll_transmit()).map(|transmit| (now + RESOLUTION, transmit));
+        self.waiting.extend(fresh);
+        self.waiting.truncate(WAITING);
+        for _ in 0..self.waiting.len() {
+            let Some((until, transmit)) = self.waiting.pop_front() else { break };
+            match self.address_path(&transmit.path) {
+                Ok(Some(path)) => {
+                    let to = AddressHandle::new(&self.device, &path, GSI_QPN, GSI_QKEY)?;
+                    if !self.gsi.send(&to, &transmit.mad) {
+                        self.waiting.push_front((until, transmit));
+                        break;
+                    }
+                }
+                Ok(None) if now < until => self.waiting.push_back((until, transmit)),
+                other => {
+                    let remote = transmit.path.remote_address();
+                    tracing::debug!(%remote, error = ?other.err(), "a message was dropped: no MAC address");
+                    self.neighbours.iter().for_each(|neighbours| neighbours.forget(remote));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Index of a local GID.
+    fn gid_index(&self, gid: Gid) -> Option<u8> {
+        let own = self.device.gids().iter().find(|own| own.address.octets() == gid)?;
+        u8::try_from(own.index).ok()
+    }
+
+    /// Address path for `path`; `None` while the MAC address is being resolved.
+    fn address_path(&self, path: &Path) -> Result<Option<AddressPath>, ManagerError> {
+        let remote = path.remote_address();
+        let index = self.gid_index(path.local).unwrap_or(0);
+        let mac = match (known_mac(&self.device, path.remote), &self.neighbours) {
+            (Some(mac), _) => Some(mac),
+            (None, Some(neighbours)) => neighbours.look_up(remote).map_err(|_| ManagerError::NoMac(remote))?,
+            (None, None) => return Err(ManagerError::NoMac(remote)),
+        };
+        Ok(mac.map(|mac| AddressPath::new(path.remote, mac).gid_index(index)))
+    }
+
+    /// As [`address_path`](Self::address_path), but waits for the MAC address.
+    fn resolved_path(&self, path: &Path) -> Result<AddressPath, ManagerError> {
+        let no_mac = || ManagerError::NoMac(address_of(path.remote));
+        let neighbours = self.neighbours.as_ref().ok_or_else(no_mac)?;
+        neighbours.resolve(path.remote_address(), RESOLUTION).map_err(|_| no_mac())?;
+        self.address_path(path)?.ok_or_else(no_mac)
+    }
+
+    /// A local port, a different one each time.
+    fn port(&mut self) -> u16 {
+        self.last_port = self.last_port.wrapping_add(1) % EPHEMERAL;
+        EPHEMERAL + self.last_port
+    }
+
+    pub(crate) fn state(&self, id: ConnectionId) -> Option<State> {
+        self.machine.state(id)
+    }
+
+    pub(crate) fn agreed(&self, id: ConnectionId) -> Option<Agreed> {
+        self.machine.agreed(id)
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.machine.connections()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<ConnectionId> {
+        self.machine.ids().collect()
+    }
+
+    pub(crate) fn path(&self, remote: IpAddr) -> Result<AddressPath, ManagerError> {
+        let path = path_to(&self.device, remote)?;
+        match self.address_path(&path)? {
+            Some(path) => Ok(path),
+            None => self.resolved_path(&path),
+        }
+    }
+}
