@@ -3,20 +3,21 @@
 //! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
 //! The other end may be this program or `ibv_rc_pingpong`; with `--uc`, over an unreliable connection, it may be
 //! `ibv_uc_pingpong`. Between two hosts, on an owned function, it also answers ARP and neighbour solicitations, as a
-//! kernel would.
+//! kernel would. With `-R` the RDMA connection manager connects both ends, which are both this program.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use mlx5_cm::{CmTransport, ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
 use mlx5_dv::Device;
 use mlx5_dv::memory::PageSize;
 use mlx5_dv::queue::{Connected, Messages, UnreliableMessages};
 use mlx5_examples::exchange;
 use mlx5_examples::host::Host;
-use mlx5_examples::pingpong::{Failure, Player, Role, Setup, in_turn, print_result, timed};
+use mlx5_examples::pingpong::{Failure, Player, Role, Setup, in_turn, path_mtu, print_result, timed};
 use mlx5_neighbours::Ipv4Cidr;
 use mlx5_open::program;
 
@@ -32,9 +33,12 @@ struct Options {
     /// Run as server: wait for one client.
     #[arg(long, conflicts_with = "host")]
     listen: bool,
-    /// TCP port of the server.
+    /// TCP port of the server, or with -R its port of the connection manager.
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
+    /// Connect by the RDMA connection manager: HOST is the address of the server's function.
+    #[arg(short = 'R', long)]
+    rdma_cm: bool,
     /// Device: sim, devx:mlx5_0, vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
@@ -123,7 +127,11 @@ fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
         prefetch: options.prefetch,
     };
     let elapsed = match &options.host {
+        None if !options.listen && options.rdma_cm => {
+            return Err("-R connects two programs: one with --listen, one with HOST".into());
+        }
         None if !options.listen => both_ends::<S>(here.device(), &setup, options)?,
+        _ if options.rdma_cm => managed::<S>(here.device(), &setup, options)?,
         host => {
             here.answer(options.ip);
             match host {
@@ -164,6 +172,68 @@ fn listen<S: Connected>(here: &Host, setup: &Setup, options: &Options) -> Result
     let elapsed = timed(|| player.play())?;
     print_status(&player, options)?;
     Ok(elapsed)
+}
+
+/// Either end of a connection that the connection managers make.
+fn managed<S: Connected>(device: &Arc<Device>, setup: &Setup, options: &Options) -> Result<Duration, Failure> {
+    let mut manager = ConnectionManager::start(device, options.ip)?;
+    let role = if options.listen { Role::Server } else { Role::Client };
+    let mut player = Player::<S>::of_service(device, setup, role)?;
+    print_memory(&player);
+    let id = match &options.host {
+        Some(host) => call(&mut manager, &mut player, SocketAddr::new(address(host)?, options.port), options)?,
+        None => be_called(&mut manager, &mut player, options)?,
+    };
+    let elapsed = timed(|| player.play())?;
+    print_status(&player, options)?;
+    if role == Role::Client {
+        manager.disconnect(id, &[])?;
+    }
+    while !manager.wait(PATIENCE)?.1.is_last() {}
+    Ok(elapsed)
+}
+
+fn address(host: &str) -> Result<IpAddr, Failure> {
+    host.parse().map_err(|_| format!("-R takes the address of the server's function, not {host:?}").into())
+}
+
+/// Connects to the server at `remote`.
+fn call<S: Connected>(
+    manager: &mut ConnectionManager,
+    player: &mut Player<S>,
+    remote: SocketAddr,
+    options: &Options,
+) -> Result<ConnectionId, Failure> {
+    let transport = if options.uc { CmTransport::Uc } else { CmTransport::Rc };
+    let route = Route { transport, path_mtu: path_mtu(options.mtu)?, service_level: options.sl, ..Route::default() };
+    manager.connect(remote, route, &Parameters::new(player.queue_pair().qpn(), 0))?;
+    match manager.wait(PATIENCE)? {
+        (id, Event::ConnectResponse { .. }) => {
+            let (rtr, rts) = manager.attributes(id)?;
+            player.connect_by(&rtr, &rts)?;
+            manager.ready(id, &[])?;
+            println!("  connected to {remote}, QPN {:#08x}", rtr.remote_qpn);
+            Ok(id)
+        }
+        (_, other) => Err(format!("no connection to {remote}: {other:?}").into()),
+    }
+}
+
+/// Waits for a client. Its first message may come before the connection manager says that it is ready.
+fn be_called<S: Connected>(
+    manager: &mut ConnectionManager,
+    player: &mut Player<S>,
+    options: &Options,
+) -> Result<ConnectionId, Failure> {
+    manager.listen(Service::tcp(options.port))?;
+    println!("  listening on port {} of the connection manager", options.port);
+    let (id, event) = manager.wait(PATIENCE)?;
+    let Event::ConnectRequest { remote, .. } = event else { return Err(format!("no client: {event:?}").into()) };
+    let (rtr, rts) = manager.attributes(id)?;
+    player.connect_by(&rtr, &rts)?;
+    manager.accept(id, &Parameters::new(player.queue_pair().qpn(), rtr.rq_psn))?;
+    println!("  connected from {remote}, QPN {:#08x}", rtr.remote_qpn);
+    Ok(id)
 }
 
 /// Client and server on one card. When polling, both run in turn on this thread, which leaves a core to the software

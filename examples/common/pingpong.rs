@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
-use mlx5_dv::objects::{AccessFlags, Advice, Buffer, MemoryRegion, Pd, QueuePair};
+use mlx5_dv::objects::{AccessFlags, Advice, Buffer, MemoryRegion, Pd, QueuePair, RtrAttributes, RtsAttributes};
 use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, EventQueue, Messages, Ticket};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::watchdog::{SILENCE, Watchdog};
@@ -187,6 +187,11 @@ impl<S: Connected> Player<S> {
     /// Connects to the other end. `mac` is its MAC address, unless the driver derives it from the GID.
     pub fn connect(&mut self, remote: &Address, mac: Option<Mac>) -> Result<(), Failure> {
         Ok(self.connection.connect(&remote.peer(mac))?)
+    }
+
+    /// As [`connect`](Self::connect), by what a connection manager says.
+    pub fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), Failure> {
+        Ok(self.connection.connect_by(rtr, rts)?)
     }
 
     /// Runs all exchanges on this thread.

@@ -86,6 +86,9 @@ pub struct Arguments {
     /// Path MTU: 256, 512, 1024, 2048 or 4096.
     #[arg(short, long, default_value_t = 1024)]
     mtu: u32,
+    /// Connect the queue pairs by the RDMA connection manager; the ends agree over TCP as before.
+    #[arg(short = 'R', long = "rdma_cm")]
+    rdma_cm: bool,
     /// Index of the local GID, 0 to 255; `mlx5 info` lists them.
     #[arg(short = 'x', long = "gid-index", default_value_t = 0)]
     gid_index: u8,
@@ -129,8 +132,6 @@ pub struct Arguments {
 /// perftest flags that are not supported; each gets an error that says what to use instead.
 #[derive(Debug, clap::Args)]
 struct Unsupported {
-    #[arg(short = 'R', long = "rdma_cm", hide = true)]
-    rdma_cm: bool,
     #[arg(short = 'z', long = "comm_rdma_cm", hide = true)]
     comm_rdma_cm: bool,
     #[arg(short = 'g', long = "mcg", hide = true)]
@@ -158,10 +159,8 @@ struct Unsupported {
 impl Unsupported {
     fn check(&self) -> Result<(), Failure> {
         let refused = |flag: &str, instead: &str| Err(usage(format!("perftest's {flag} is not supported: {instead}")));
-        let cm = "the ends connect over TCP only; leave it out";
         match self {
-            _ if self.rdma_cm => refused("-R", cm),
-            _ if self.comm_rdma_cm => refused("-z", cm),
+            _ if self.comm_rdma_cm => refused("-z", "the ends always agree over TCP; -R connects the queue pairs"),
             _ if self.mcg => refused("-g", "only RC and UC queue pairs are supported, and they have no multicast"),
             _ if self.dualport => refused("-O", "run two instances, each with its own -d and -p"),
             _ if self.report_histogram => refused("-H", "use --svg, or the percentiles of --json"),
@@ -345,6 +344,8 @@ pub struct Agreed {
     pub both_ways: bool,
     /// Path MTU in bytes.
     pub mtu: u32,
+    /// The connection manager connects the queue pairs.
+    pub rdma_cm: bool,
 }
 
 impl Agreed {
@@ -434,6 +435,9 @@ impl Plan {
         if arguments.events && arguments.qp != 1 {
             return Err(usage("-e sleeps on one completion queue: use -q 1"));
         }
+        if arguments.rdma_cm && arguments.host.is_none() && !arguments.listen {
+            return Err(usage("-R connects two programs: a server (--listen) and a client (HOST)"));
+        }
         let path_mtu = PathMtu::from_bytes(arguments.mtu)
             .ok_or_else(|| usage(format!("-m: {} is not a path MTU: 256, 512, 1024, 2048 or 4096", arguments.mtu)))?;
         Ok(Plan {
@@ -447,6 +451,7 @@ impl Plan {
                 qps: arguments.qp as usize,
                 both_ways: arguments.bidirectional,
                 mtu: arguments.mtu,
+                rdma_cm: arguments.rdma_cm,
             },
             tx_depth,
             rx_depth: arguments.rx_depth,
@@ -599,7 +604,8 @@ mod tests {
             ("bw write -c UD", "-c UD is not supported"),
             ("bw read -c UC", "need reliable connections"),
             ("lat atomic -c UC", "need reliable connections"),
-            ("bw write -R", "-R is not supported"),
+            ("bw write -R", "-R connects two programs"),
+            ("bw write -z", "-z is not supported"),
             ("bw write --use-srq", "shared receive queues"),
             ("lat send -H", "--svg"),
             ("lat write -e", "polls memory"),

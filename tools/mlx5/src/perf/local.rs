@@ -106,8 +106,8 @@ mod tests {
 
     fn of_service(connection: Connection, test: Test, operation: Operation) -> Plan {
         let (amount, atomic_type) = (Amount::Messages { warm_up: 5, counted: 100 }, AtomicType::CompareSwap);
-        let (sizes, qps, both_ways, mtu) = (vec![8], 1, false, 1024);
-        Plan::example(Agreed { test, operation, connection, atomic_type, sizes, amount, qps, both_ways, mtu })
+        let (sizes, qps, both_ways, mtu, rdma_cm) = (vec![8], 1, false, 1024, false);
+        Plan::example(Agreed { test, operation, connection, atomic_type, sizes, amount, qps, both_ways, mtu, rdma_cm })
     }
 
     #[test]

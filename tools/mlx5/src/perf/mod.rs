@@ -8,6 +8,7 @@ mod arguments;
 mod bandwidth;
 mod latency;
 mod local;
+mod managed;
 mod platform;
 mod plot;
 mod progress;

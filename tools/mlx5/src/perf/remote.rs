@@ -13,6 +13,7 @@ use mlx5_open::watchdog::{Lost, Watchdog};
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{Agreed, Plan};
+use super::managed::Managed;
 use super::platform::Platform;
 use super::progress::Progress;
 use super::report::{Measured, Table};
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a server waits for the hello of one who has connected.
 const HELLO: Duration = Duration::from_secs(10);
 /// Version of the messages. Both ends must have the same.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Longest accepted line in bytes: enough for the largest number of queue pairs.
 const LONGEST_LINE: u64 = 16 << 20;
 /// Idle turns between two checks for a message from the other end.
@@ -43,6 +44,8 @@ enum Message {
     Hello { version: u32, agreed: Agreed, platform: Platform, ends: Vec<Address> },
     /// The server's answer, once its queue pairs are connected.
     Welcome { platform: Platform, ends: Vec<Address> },
+    /// With -R: all queue pairs are connected.
+    Connected,
     /// The client is ready to measure this size.
     Begin(usize),
     /// The server is ready, too.
@@ -149,6 +152,7 @@ fn unexpected<T>(message: &Message) -> Result<T, Failure> {
     let name = match message {
         Message::Hello { .. } => "hello",
         Message::Welcome { .. } => "welcome",
+        Message::Connected => "connected",
         Message::Begin(_) => "begin",
         Message::Ready => "ready",
         Message::Done => "done",
@@ -180,7 +184,7 @@ pub fn client(
     check_count(device, plan.agreed.qps)?;
     let mut qps = test_qps(device, plan)?;
     let mut peer = Peer::new(reach(server)?)?;
-    let done = ask(device, plan, ours, &mut qps, &mut peer, table);
+    let done = ask(device, plan, ours, &mut qps, (&mut peer, server.1), table);
     peer.report(done)
 }
 
@@ -202,7 +206,7 @@ fn ask(
     plan: &Plan,
     ours: &Platform,
     qps: &mut [TestQp],
-    peer: &mut Peer,
+    (peer, port): (&mut Peer, u16),
     table: Table,
 ) -> Result<Outcome, Failure> {
     let (agreed, platform, ends) = (plan.agreed.clone(), ours.clone(), addresses(qps)?);
@@ -211,7 +215,13 @@ fn ask(
         Message::Welcome { platform, ends } => (platform, ends),
         message => return unexpected(&message),
     };
-    connect(qps, &ends)?;
+    let managed = match plan.agreed.rdma_cm {
+        true => Some(call(device, plan, qps, &ends, (peer, port))?),
+        false => {
+            connect(qps, &ends)?;
+            None
+        }
+    };
     table.begin(plan, &[ours.clone(), platform.clone()])?;
     let mut progress = Progress::new(plan);
     let mut rows = Vec::new();
@@ -222,7 +232,25 @@ fn ask(
         rows.push(row);
     }
     peer.send(&Message::Results(rows.clone()))?;
+    managed.into_iter().for_each(Managed::end);
     Ok(Outcome { plan: plan.clone(), platform, rows })
+}
+
+/// Connects the queue pairs by the connection manager, and waits until the server knows.
+fn call(
+    device: &Arc<Device>,
+    plan: &Plan,
+    qps: &mut [TestQp],
+    ends: &[Address],
+    (peer, port): (&mut Peer, u16),
+) -> Result<Managed, Failure> {
+    let mut managed = Managed::new(device)?;
+    managed.call(plan, qps, ends, port)?;
+    managed.answer_until(|| Ok(peer.has_message()?))?;
+    match peer.receive()? {
+        Message::Connected => Ok(managed),
+        message => unexpected(&message),
+    }
 }
 
 /// Measures one size, as the client.
@@ -262,7 +290,7 @@ pub fn server(device: &Arc<Device>, plan: &Plan, ours: &Platform, port: u16, tab
     let listener = rendezvous::listen(port)?;
     output::note(&format!("waiting for a client on port {}, up to {} s", listener.port(), PATIENCE.as_secs()));
     let (mut peer, hello) = first_client(&listener, PATIENCE)?;
-    let done = answer(device, plan, ours, (&mut peer, hello), table);
+    let done = answer(device, plan, ours, (&mut peer, hello, listener.port()), table);
     peer.report(done)
 }
 
@@ -282,7 +310,7 @@ fn answer(
     device: &Arc<Device>,
     plan: &Plan,
     ours: &Platform,
-    (peer, hello): (&mut Peer, Message),
+    (peer, hello, port): (&mut Peer, Message, u16),
     table: Table,
 ) -> Result<Outcome, Failure> {
     let (agreed, platform, ends) = match hello {
@@ -295,19 +323,49 @@ fn answer(
     let plan = agree(plan, agreed)?;
     check_count(device, plan.agreed.qps)?;
     let mut qps = test_qps(device, &plan)?;
-    connect(&mut qps, &ends)?;
-    peer.send(&Message::Welcome { platform: ours.clone(), ends: addresses(&qps)? })?;
+    let welcome = Message::Welcome { platform: ours.clone(), ends: addresses(&qps)? };
+    let managed = match plan.agreed.rdma_cm {
+        true => Some(be_called(device, &plan, &mut qps, &ends, (peer, &welcome, port))?),
+        false => {
+            connect(&mut qps, &ends)?;
+            peer.send(&welcome)?;
+            None
+        }
+    };
     table.begin(&plan, &[ours.clone(), platform.clone()])?;
     loop {
         match peer.receive()? {
             Message::Begin(size) if plan.agreed.sizes.contains(&size) => serve(device, &plan, size, &mut qps, peer)?,
             Message::Results(rows) => {
                 rows.iter().try_for_each(|row| table.row(row))?;
+                managed.into_iter().for_each(Managed::end);
                 return Ok(Outcome { plan, platform, rows });
             }
             message => return unexpected(&message),
         }
     }
+}
+
+/// Says `welcome` once the connection manager listens, and is called by the client for each queue pair.
+fn be_called(
+    device: &Arc<Device>,
+    plan: &Plan,
+    qps: &mut [TestQp],
+    ends: &[Address],
+    (peer, welcome, port): (&mut Peer, &Message, u16),
+) -> Result<Managed, Failure> {
+    let mut managed = Managed::listen(device, port)?;
+    peer.send(welcome)?;
+    let connected = managed.be_called(plan, qps, ends, || match peer.has_message()? {
+        true => Err("the client failed to connect".into()),
+        false => Ok(()),
+    });
+    if connected.is_err() && peer.has_message()? {
+        return unexpected(&peer.receive()?);
+    }
+    connected?;
+    peer.send(&Message::Connected)?;
+    Ok(managed)
 }
 
 /// Measures one size, as the server.
@@ -381,6 +439,7 @@ fn agree(plan: &Plan, theirs: Agreed) -> Result<Plan, Failure> {
         ("-c", ours.connection == theirs.connection),
         ("-m", ours.mtu == theirs.mtu),
         ("-b", ours.both_ways == theirs.both_ways),
+        ("-R", ours.rdma_cm == theirs.rdma_cm),
     ];
     for (flag, same) in flags {
         if !same {
@@ -421,6 +480,7 @@ mod tests {
             qps: 1,
             both_ways: false,
             mtu: 1024,
+            rdma_cm: false,
         }
     }
 
@@ -434,6 +494,7 @@ mod tests {
             (Agreed { mtu: 256, ..agreed() }, "-m differs"),
             (Agreed { connection: Connection::Uc, ..agreed() }, "-c differs"),
             (Agreed { both_ways: true, ..agreed() }, "-b differs"),
+            (Agreed { rdma_cm: true, ..agreed() }, "-R differs"),
             (Agreed { qps: 0, ..agreed() }, "than this version allows"),
             (Agreed { qps: usize::MAX, ..agreed() }, "than this version allows"),
             (Agreed { sizes: vec![], ..agreed() }, "than this version allows"),

@@ -299,7 +299,7 @@ impl Report<'_> {
             "Mtu": agreed.mtu,
             "Link_type": "Ethernet",
             "GID_index": plan.gid_index,
-            "rdma_cm_QPs": "OFF",
+            "rdma_cm_QPs": if agreed.rdma_cm { "ON" } else { "OFF" },
             "Data_ex_method": "Ethernet",
         });
         if plan.post_list > 1 {

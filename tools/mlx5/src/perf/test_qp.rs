@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mlx5_dv::Device;
-use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd, Uar};
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd, RtrAttributes, RtsAttributes, Uar};
 use mlx5_dv::queue::{
     Connected, ConnectionOptions, Endpoint, EndpointError, EndpointSends, Peer, PostError, RemoteAddress,
     UnreliableEndpoint, WrFlags,
@@ -38,6 +38,13 @@ pub struct Address {
     peer: Peer,
     /// Start of its memory: the outgoing message, then, one slot further, the incoming one.
     memory: RemoteAddress,
+}
+
+impl Address {
+    /// The GID of its end.
+    pub fn gid(&self) -> [u8; 16] {
+        self.peer.gid
+    }
 }
 
 /// A completion.
@@ -194,10 +201,26 @@ impl TestQp {
     /// Connects to the other end's queue pair.
     pub fn connect(&mut self, to: &Address) -> Result<(), Failure> {
         either!(&mut self.endpoint, endpoint => endpoint.connect(&to.peer))?;
-        // Reads and atomics target the other end's outgoing message; writes, its incoming slot.
+        self.aim_at(to);
+        Ok(())
+    }
+
+    /// As [`connect`](Self::connect), by what a connection manager says.
+    pub fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes, to: &Address) -> Result<(), Failure> {
+        either!(&mut self.endpoint, endpoint => endpoint.connect_by(rtr, rts))?;
+        self.aim_at(to);
+        Ok(())
+    }
+
+    /// Reads and atomics target the other end's outgoing message; writes, its incoming slot.
+    fn aim_at(&mut self, to: &Address) {
         let offset = if self.operation.fetches() { 0 } else { self.slot as u64 };
         self.remote = RemoteAddress { addr: to.memory.addr.wrapping_add(offset), ..to.memory };
-        Ok(())
+    }
+
+    /// The number of its queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.endpoint.qpn()
     }
 
     /// Posts the messages `numbers` of `size` bytes each, and rings once. `signal` chooses those that complete.
