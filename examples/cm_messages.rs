@@ -1,4 +1,4 @@
-//! Many connections by one connection manager: librdmacm's `ucmatose` on this driver, or with `--datagrams` its `udaddy`.
+//! Many connections by one connection manager: librdmacm's `ucmatose` on this driver, or with `--datagrams` `udaddy`.
 //!
 //! Without a host both ends run in this process, on two functions of one software card. `--listen` waits for clients;
 //! HOST connects to a server. The other end may be `ucmatose`: the server sends on each connection, the client answers,

@@ -43,12 +43,13 @@ macro_rules! either {
 }
 
 impl ConnectionManager {
-    /// Creates a connection manager of `device`: on its queue pair 1, or on `devx:` a file of the kernel's. `neighbours`
-    /// resolves MAC addresses for an owned function; without it, only link-local addresses and those of the function
-    /// itself can be reached. On `devx:` the kernel resolves them.
+    /// Creates a connection manager of `device`: on its queue pair 1, or on `devx:` a file of the kernel's.
+    /// `neighbours` resolves MAC addresses for an owned function; without it, only link-local addresses and those of
+    /// the function itself can be reached. On `devx:` the kernel resolves them.
     ///
     /// # Errors
-    /// [`ManagerError::Device`] if queue pair 1 is in use, or there is no memory; [`ManagerError::NoKernel`] on `devx:`.
+    /// [`ManagerError::Device`] if queue pair 1 is in use, or there is no memory; [`ManagerError::NoKernel`] on
+    /// `devx:`.
     pub fn new(device: &Arc<Device>, neighbours: Option<Neighbours>) -> Result<Self, ManagerError> {
         let [a, b, c, d, e, f] = device.mac().0;
         // EUI-64, as Linux derives a node's GUID.
@@ -258,8 +259,8 @@ impl ConnectionManager {
         either!(&self.way, manager => manager.fd())
     }
 
-    /// Prepares for a sleep on [`fd`](Self::fd). `None`: do not sleep, [`poll`](Self::poll) has an event. Otherwise sleep
-    /// until the descriptor is readable, but no longer than this: then something is due. Poll afterwards.
+    /// Prepares for a sleep on [`fd`](Self::fd). `None`: do not sleep, [`poll`](Self::poll) has an event. Otherwise
+    /// sleep until the descriptor is readable, but no longer than this: then something is due. Poll afterwards.
     ///
     /// ```no_run
     /// # use std::{io, time::Duration};

@@ -95,8 +95,8 @@ pub mod event {
     pub const TIMEWAIT_EXIT: u32 = 15;
 }
 
-/// Port spaces: `RDMA_PS_...`, and types of queue pairs: `IB_QPT_...`. The first of the kernel's own headers, the second
-/// of those for verbs.
+/// Port spaces: `RDMA_PS_...`, and types of queue pairs: `IB_QPT_...`. The first of the kernel's own headers, the
+/// second of those for verbs.
 pub mod kind {
     /// Port space of connections.
     pub const PS_TCP: u16 = 0x0106;

@@ -1,5 +1,5 @@
-//! The connection manager of a function that the kernel drives: the kernel's, by `/dev/infiniband/rdma_cm`. It keeps the
-//! protocol's state and times; here are the numbers of connections, and what was agreed on.
+//! The connection manager of a function that the kernel drives: the kernel's, by `/dev/infiniband/rdma_cm`. It keeps
+//! the protocol's state and times; here are the numbers of connections, and what was agreed on.
 
 mod addresses;
 mod calls;
