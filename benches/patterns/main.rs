@@ -43,6 +43,9 @@ const CASES: [(&str, Io, DataPlacement, bool); 5] = [
     ("write, key for each command", Io::Write, DataPlacement::FastKey, false),
 ];
 
+/// Queues of a host that are used in turn, for growth: reads by a standing key.
+const QUEUES: [usize; 4] = [1, 4, 16, 64];
+
 /// Turns of the target, which are counted one by one.
 const TURNS: [&str; 3] = ["target, first turn", "target, second turn", "target, third turn"];
 
@@ -63,6 +66,12 @@ fn main() -> Result<(), Failure> {
         let target: f64 = TURNS.map(of).iter().sum();
         println!("| {name} | {:.0} | {:.0} | {target:.0} |", of("submit"), of("complete"));
     }
+    println!("\n| read, standing key, queues in turn | host, submit | host, complete |\n| ---: | ---: | ---: |");
+    for count in QUEUES {
+        let of =
+            |part: &str| counts.get(&format!("{count} queues: {part}")).copied().unwrap_or(f64::NAN) / BATCH as f64;
+        println!("| {count} | {:.0} | {:.0} |", of("submit"), of("complete"));
+    }
     Ok(())
 }
 
@@ -70,11 +79,19 @@ fn main() -> Result<(), Failure> {
 fn child() -> Result<(), Failure> {
     callgrind::count_nothing();
     for (name, io, placement, in_capsule) in CASES {
-        let mut stage = Stage::new(placement, in_capsule)?;
+        let mut stage = Stage::new(1, placement, in_capsule)?;
         for _ in 0..WARM {
             stage.batch(io, None)?;
         }
         stage.batch(io, Some(name))?;
+    }
+    for count in QUEUES {
+        let mut stage = Stage::new(count, DataPlacement::StandingKey, true)?;
+        // Each queue was used.
+        for _ in 0..count.div_ceil(BATCH) + WARM {
+            stage.batch(Io::Read, None)?;
+        }
+        stage.batch(Io::Read, Some(&format!("{count} queues")))?;
     }
     Ok(())
 }
@@ -83,10 +100,12 @@ fn child() -> Result<(), Failure> {
 struct Stage {
     world: World,
     target: Arc<Mutex<Target>>,
-    queue: IoQueue,
+    queues: Vec<IoQueue>,
+    /// The queue of the next I/O.
+    next: usize,
     namespace: Namespace,
     buffers: Vec<IoBuffer>,
-    // The queue belongs to it.
+    // The queues belong to it.
     _controller: Controller,
     _host: Host,
 }
@@ -100,12 +119,13 @@ fn counted<T>(name: Option<&str>, part: &str, work: impl FnOnce() -> T) -> T {
 }
 
 impl Stage {
-    fn new(placement: DataPlacement, in_capsule: bool) -> Result<Self, Failure> {
+    fn new(count: usize, placement: DataPlacement, in_capsule: bool) -> Result<Self, Failure> {
         let world = World::new(1);
         let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default())?;
         let (near, far) = (world.open(&cards[0])?, world.open(&cards[1])?);
         let address = far.gids().first().ok_or("the function has no GID")?.address;
-        let options = TargetOptions::new(NQN);
+        let mut options = TargetOptions::new(NQN);
+        options.io_queues = count as u16;
         let remote = SocketAddr::new(address.into(), options.port);
         let target = Target::new(&far, None, options, vec![Box::new(RamDisk::new(4096, 512)?)])?;
         let target = Arc::new(Mutex::new(target));
@@ -119,11 +139,13 @@ impl Stage {
         let mut host = Host::new(&near, None, with)?;
         let mut options = ControllerOptions::default();
         (options.placement, options.in_capsule, options.keep_alive) = (placement, in_capsule, Duration::ZERO);
+        options.io_queues = count as u16;
         let mut controller = host.connect(remote, NQN, options)?;
         let namespace = *controller.namespaces(&mut host)?.first().ok_or("no namespace")?;
-        let queue = controller.io_queue(&mut host)?;
-        let buffers = queue.buffers(BATCH, BYTES)?;
-        Ok(Stage { world, target, queue, namespace, buffers, _controller: controller, _host: host })
+        let queues = (0..count).map(|_| controller.io_queue(&mut host)).collect::<Result<Vec<_>, _>>()?;
+        // The queues of a host are of one protection domain.
+        let buffers = queues.first().ok_or("no queue")?.buffers(BATCH, BYTES)?;
+        Ok(Stage { world, target, queues, next: 0, namespace, buffers, _controller: controller, _host: host })
     }
 
     /// Lets the cards work until they have nothing to do.
@@ -135,10 +157,14 @@ impl Stage {
 
     /// Submits a batch, serves it, and takes the answers.
     fn batch(&mut self, io: Io, name: Option<&str>) -> Result<(), Failure> {
-        let (queue, namespace, buffers) = (&mut self.queue, &self.namespace, &mut self.buffers);
+        let (queues, namespace, buffers) = (&mut self.queues, &self.namespace, &mut self.buffers);
+        let first = self.next;
+        self.next = (first + BATCH) % queues.len();
         counted(name, "submit", || -> Result<(), Failure> {
             for (number, buffer) in buffers.drain(..).enumerate() {
                 let lba = (number * BYTES / 512) as u64;
+                let count = queues.len();
+                let queue = &mut queues[(first + number) % count];
                 match io {
                     Io::Read => queue.read(namespace, lba, buffer, lba)?,
                     Io::Write => queue.write(namespace, lba, buffer, lba)?,
@@ -152,9 +178,11 @@ impl Stage {
             counted(name, turn, || poll(&self.target));
             self.settle();
         }
-        let (queue, buffers) = (&mut self.queue, &mut self.buffers);
+        let (queues, buffers) = (&mut self.queues, &mut self.buffers);
         counted(name, "complete", || -> Result<(), Failure> {
-            while buffers.len() < BATCH {
+            for number in 0..BATCH {
+                let count = queues.len();
+                let queue = &mut queues[(first + number) % count];
                 let Some(completed) = queue.poll()? else { return Err("an answer is missing".into()) };
                 buffers.extend(completed.buffer);
             }
