@@ -8,7 +8,7 @@ use super::memory_region::MemoryRegion;
 use super::mkey::AccessFlags;
 use super::pd::Pd;
 use crate::error::{Error, Invalid};
-use crate::memory::{DataSegment, DmaBuffer, RemoteAddress};
+use crate::memory::{DataSegment, DmaBuffer, Iova, RemoteAddress};
 
 /// An exclusively owned part of a memory region. A [`Connection`](crate::queue::Connection) takes it with a work
 /// request and returns it with the completion.
@@ -91,9 +91,46 @@ impl Buffer {
         self.region.remote_at(self.range.start)
     }
 
+    /// Where the card finds the first byte, as [`MemoryRegion::iova`].
+    pub(crate) fn iova(&self) -> Option<Iova> {
+        self.region.iova(self.range.start)
+    }
+
+    /// Cuts the buffer in two at byte `at`: it keeps what is before, and returns what is behind. Each has all of its
+    /// bytes as [`len`](Self::len). Panics unless both have some.
+    #[track_caller]
+    pub fn split_off(&mut self, at: usize) -> Buffer {
+        let capacity = self.capacity();
+        assert!(0 < at && at < capacity, "a cut at {at} of a buffer of {capacity} bytes");
+        let (middle, end) = (self.range.start + at, self.range.end);
+        self.region.cut(&self.range, middle);
+        self.range.end = middle;
+        self.len = at;
+        Buffer::new(Arc::clone(&self.region), middle..end)
+    }
+
+    /// Undoes [`split_off`](Self::split_off): appends `next`, which lies directly behind it in the same region. Errors:
+    /// `next`, if it does not.
+    pub fn append(&mut self, next: Buffer) -> Result<(), Buffer> {
+        if !next.is_part_of(&self.region) || next.range.start != self.range.end {
+            return Err(next);
+        }
+        let end = next.range.end;
+        self.region.join(&self.range, end);
+        self.range.end = end;
+        self.len = self.range.len();
+        next.forget();
+        Ok(())
+    }
+
     /// Whether it is of an [`ExclusiveRegion`](super::ExclusiveRegion), and so a slice.
     pub fn is_exclusive(&self) -> bool {
         self.region.is_exclusive()
+    }
+
+    /// Drops it; its bytes are another buffer's now.
+    fn forget(mut self) {
+        self.range.start = self.range.end;
     }
 
     #[track_caller]
@@ -179,7 +216,9 @@ fn not_exclusive() -> ! {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.region.take_back(&self.range);
+        if !self.range.is_empty() {
+            self.region.take_back(&self.range);
+        }
     }
 }
 

@@ -395,6 +395,24 @@ impl MemoryRegion {
         lock(&self.lent)
     }
 
+    /// Makes two lent ranges of `range`, which meet at `middle`.
+    pub(super) fn cut(&self, range: &Range<usize>, middle: usize) {
+        let mut lent = self.lent();
+        if let Ok(at) = lent.binary_search_by_key(&range.start, |other| other.start) {
+            lent[at].end = middle;
+            lent.insert(at + 1, middle..range.end);
+        }
+    }
+
+    /// Makes one lent range of `range` and the one behind it, to `end`.
+    pub(super) fn join(&self, range: &Range<usize>, end: usize) {
+        let mut lent = self.lent();
+        if let Ok(at) = lent.binary_search_by_key(&range.start, |other| other.start) {
+            lent[at].end = end;
+            lent.remove(at + 1);
+        }
+    }
+
     pub(super) fn take_back(&self, range: &Range<usize>) {
         let mut lent = self.lent();
         if let Ok(at) = lent.binary_search_by_key(&range.start, |other| other.start) {

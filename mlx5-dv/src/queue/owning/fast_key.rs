@@ -6,11 +6,14 @@ use mlx5_prm::wqe::SEGMENT;
 
 use super::in_flight::{Done, RefusedReason, Ticket};
 use super::key_life::KeyLife;
-use crate::error::{Error, Invalid};
-use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AccessFlags, Buffer, MemoryRegion, Pd, UmrKey, UmrKeyOptions};
+use crate::error::Error;
+use crate::memory::{DataSegment, Iova, RemoteAddress};
+use crate::objects::{AccessFlags, Buffer, KeyLayout, MemoryRegion, Pd, UmrKey, UmrKeyOptions};
 use crate::queue::error::PostError;
-use crate::queue::send::umr::{Interleaved, KeyMemory, Registration, inline_octwords};
+use crate::queue::send::umr::{Interleaved, KeyMemory, PAGE_PRESENT, Registration, inline_octwords};
+
+/// The bytes of a list in memory are a multiple of this.
+const LIST_UNIT: usize = 64;
 
 /// A key for fast registration, with the buffers that it exposes to a remote. A storage engine creates one per
 /// concurrent request, and registers it for each I/O without a command.
@@ -48,47 +51,58 @@ use crate::queue::send::umr::{Interleaved, KeyMemory, Registration, inline_octwo
 /// # }
 /// ```
 ///
+/// A key of [parts](KeyLayout::Parts) takes any buffers. A key of [pages](KeyLayout::Pages) is a direct list, by which
+/// the card finds a byte with one lookup less; its buffers must lie behind each other in pages: each but the last ends
+/// where a page ends, each but the first starts where one starts. It exists on an owned function only.
+///
 /// If it is dropped while registered, a command destroys the key before the buffers are free. Buffers keep their
-/// regions registered, and the card checks each access against the regions' own keys, too.
+/// regions registered, and by a key of parts the card checks each access against the regions' own keys, too.
 #[derive(Debug)]
 pub struct FastKey {
     /// First field: dropped before the memory, so the card cannot access that any more.
     key: UmrKey,
     life: KeyLife,
     parts: Vec<Buffer>,
+    turns: Vec<Interleaved>,
+    lists: Lists,
+}
+
+/// The lists of a key's registrations.
+#[derive(Debug)]
+struct Lists {
     /// The parts as last posted. Never grows.
     segments: Vec<DataSegment>,
-    turns: Vec<Interleaved>,
-    /// Maximum number of parts in a WQE.
+    /// The pages of the parts, for a key of pages. Never grows.
+    pages: Vec<Iova>,
+    /// Maximum number of octwords of a list in a WQE.
     most_inline: usize,
     /// Memory for lists that are too long for a WQE.
-    list: Option<Arc<MemoryRegion>>,
+    memory: Option<Arc<MemoryRegion>>,
 }
 
 impl FastKey {
-    /// Creates a key of `pd` for parts.
+    /// Creates a key of `pd`.
     ///
     /// # Errors
-    /// As for [`UmrKey::create`]; [`Error::Invalid`] for [pages](UmrKeyOptions::pages), which do not apply to buffers;
-    /// [`Error::Memory`].
+    /// As for [`UmrKey::create`]; [`Error::Memory`].
     pub fn create(pd: &Arc<Pd>, options: UmrKeyOptions) -> Result<Self, Error> {
-        if options.layout != UmrKeyOptions::default().layout {
-            let (what, given) = ("layout of a FastKey", format!("{:?}", options.layout));
-            let mend = Some("use KeyLayout::Parts, or UmrKey with SendBatch::register");
-            return Err(Invalid::NotA { what, given, mend }.into());
-        }
         let key = UmrKey::create(pd, options)?;
         let entries = options.entries as usize;
         let most_inline = inline_octwords(pd.device().caps());
-        let list = if entries > most_inline {
-            let bytes = (entries * SEGMENT).next_multiple_of(64);
+        let (bytes, pages) = match options.layout {
+            KeyLayout::Parts => (entries * SEGMENT, 0),
+            KeyLayout::Pages { .. } => (entries * size_of::<u64>(), entries),
+        };
+        let memory = if bytes.div_ceil(SEGMENT) > most_inline {
+            let bytes = bytes.next_multiple_of(LIST_UNIT);
             Some(MemoryRegion::allocate(pd, bytes, AccessFlags::empty())?)
         } else {
             None
         };
-        let (parts, segments, turns) =
-            (Vec::with_capacity(entries), Vec::with_capacity(entries), Vec::with_capacity(entries));
-        Ok(FastKey { key, life: KeyLife::default(), parts, segments, turns, most_inline, list })
+        let (parts, turns) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
+        let (segments, pages) = (Vec::with_capacity(entries), Vec::with_capacity(pages));
+        let lists = Lists { segments, pages, most_inline, memory };
+        Ok(FastKey { key, life: KeyLife::default(), parts, turns, lists })
     }
 
     /// Creates `count` keys of `pd`. Errors: as for [`create`](Self::create).
@@ -114,14 +128,27 @@ impl FastKey {
 
     /// Adds `buffer`, with [`Buffer::len`] bytes, behind the present ones. Errors: the buffer, if the key is full, not
     /// free, or of another protection domain than the buffer's region; or if the buffer is
-    /// [exclusive](Buffer::is_exclusive): a remote reaches what a key opens.
+    /// [exclusive](Buffer::is_exclusive): a remote reaches what a key opens. A key of pages also refuses a buffer that
+    /// would leave a gap.
     pub fn push(&mut self, buffer: Buffer) -> Result<(), Buffer> {
-        let is_full = self.parts.len() == self.key.options().entries as usize;
-        if !self.is_free() || is_full || buffer.is_exclusive() || !buffer.pd().is_same(self.pd()) {
+        if !self.is_free() || buffer.is_exclusive() || !buffer.pd().is_same(self.pd()) || !self.has_room(&buffer) {
             return Err(buffer);
         }
         self.parts.push(buffer);
         Ok(())
+    }
+
+    fn has_room(&self, buffer: &Buffer) -> bool {
+        let entries = self.key.options().entries as usize;
+        let KeyLayout::Pages { log_page_size } = self.key.options().layout else { return self.parts.len() < entries };
+        let Some((first, end)) = span(buffer) else { return false };
+        let size = 1u64 << log_page_size;
+        let (Some(start), Some(last)) = (self.parts.first().and_then(span), self.parts.last().and_then(span)) else {
+            return (end.div_ceil(size) - first / size) as usize <= entries;
+        };
+        let is_behind = last.1.is_multiple_of(size) && first.is_multiple_of(size);
+        let pages = (start.0 % size + (self.len() + buffer.len()) as u64).div_ceil(size);
+        is_behind && pages as usize <= entries
     }
 
     /// Total length of all buffers in bytes.
@@ -182,13 +209,11 @@ impl FastKey {
     ) -> Result<RemoteAddress, RefusedReason> {
         self.life.check_free()?;
         self.check_rights(access)?;
-        self.segments.clear();
-        self.segments.extend(self.parts.iter().map(Buffer::segment));
-        let memory = match &self.list {
-            Some(list) if self.segments.len() > self.most_inline => listed(list, &self.segments),
-            _ => KeyMemory::Parts(&self.segments),
+        let (start, memory) = match self.key.options().layout {
+            KeyLayout::Parts => (0, self.lists.of_parts(&self.parts)),
+            KeyLayout::Pages { log_page_size } => self.lists.of_pages(&self.parts, 1 << log_page_size),
         };
-        let registration = Registration { variant: self.life.next_variant(), access, start: 0, memory };
+        let registration = Registration { variant: self.life.next_variant(), access, start, memory };
         Ok(post(&self.key, &registration)?)
     }
 
@@ -235,18 +260,57 @@ impl FastKey {
     }
 }
 
-/// Writes the list of `segments` to `list`, padded with zeros.
-fn listed<'a>(list: &MemoryRegion, segments: &[DataSegment]) -> KeyMemory<'a> {
-    let mut len = 0;
-    for (i, segment) in segments.iter().enumerate() {
-        list.write(i * SEGMENT, &segment.len.to_be_bytes());
-        list.write(i * SEGMENT + 4, &segment.lkey.to_be_bytes());
-        list.write(i * SEGMENT + 8, &segment.addr.to_be_bytes());
-        len += u64::from(segment.len);
+impl Lists {
+    fn of_parts(&mut self, parts: &[Buffer]) -> KeyMemory<'_> {
+        self.segments.clear();
+        self.segments.extend(parts.iter().map(Buffer::segment));
+        match &self.memory {
+            Some(memory) if self.segments.len() > self.most_inline => {
+                let entry = |part: &DataSegment| {
+                    u128::from(part.len) << 96 | u128::from(part.lkey) << 64 | u128::from(part.addr)
+                };
+                let list = write_list(memory, self.segments.iter().map(|part| entry(part).to_be_bytes()));
+                KeyMemory::ListedParts { list, len: self.segments.iter().map(|part| u64::from(part.len)).sum() }
+            }
+            _ => KeyMemory::Parts(&self.segments),
+        }
     }
-    let end = segments.len() * SEGMENT;
-    list.fill(end, end.next_multiple_of(64) - end, 0);
-    KeyMemory::ListedParts { list: list.segment(0..end), len }
+
+    /// The address of the first byte, which has its offset in the first page, and the pages.
+    fn of_pages(&mut self, parts: &[Buffer], size: u64) -> (u64, KeyMemory<'_>) {
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        let pages = |(first, end): (u64, u64)| (first / size..end.div_ceil(size)).map(move |page| Iova(page * size));
+        self.pages.clear();
+        self.pages.extend(parts.iter().filter_map(span).flat_map(pages));
+        let start = parts.first().and_then(span).map_or(0, |(first, _)| first % size);
+        let memory = match &self.memory {
+            Some(memory) if self.pages.len().div_ceil(2) > self.most_inline => {
+                let list = write_list(memory, self.pages.iter().map(|page| (page.0 | PAGE_PRESENT).to_be_bytes()));
+                KeyMemory::ListedPages { list, len }
+            }
+            _ => KeyMemory::Pages { pages: &self.pages, len },
+        };
+        (start, memory)
+    }
+}
+
+/// Where the card finds the first byte of `buffer`, and the one behind its last; `None` where the kernel keeps that to
+/// itself.
+fn span(buffer: &Buffer) -> Option<(u64, u64)> {
+    let first = buffer.iova()?.0;
+    Some((first, first + buffer.len() as u64))
+}
+
+/// Writes `entries` to `list`, padded with zeros.
+fn write_list<const N: usize>(list: &MemoryRegion, entries: impl Iterator<Item = [u8; N]>) -> DataSegment {
+    let mut end = 0;
+    for entry in entries {
+        list.write(end, &entry);
+        end += N;
+    }
+    let padded = end.next_multiple_of(LIST_UNIT);
+    list.fill(end, padded - end, 0);
+    list.segment(0..padded)
 }
 
 impl Drop for FastKey {
@@ -260,7 +324,7 @@ impl Drop for FastKey {
         {
             tracing::error!(%error, "a key for fast registration was not destroyed; its buffers are leaked");
             self.parts.drain(..).for_each(std::mem::forget);
-            std::mem::forget(self.list.take());
+            std::mem::forget(self.lists.memory.take());
         }
     }
 }

@@ -32,7 +32,7 @@ const REPEAT: u32 = 0x400;
 /// `qpn` of a key for all queue pairs of its PD.
 const ANY_QP: u32 = 0xff_ffff;
 /// Rights of a page: read and write; the key restricts them.
-const PAGE_PRESENT: u64 = 0b11;
+pub(crate) const PAGE_PRESENT: u64 = 0b11;
 
 /// Octwords of the longest list in a WQE.
 pub(crate) fn inline_octwords(caps: &Caps) -> usize {
@@ -84,6 +84,14 @@ pub enum KeyMemory<'a> {
     Pages {
         /// The pages, each aligned to its size.
         pages: &'a [Iova],
+        /// Length in bytes.
+        len: u64,
+    },
+    /// The same, by a list in registered memory: for more pages than fit in a WQE.
+    ListedPages {
+        /// The list: 8 bytes per page, big-endian: its device address with bits 0 and 1 set, which allow reads and
+        /// writes. Its address is a multiple of 64, and it is padded with zeros to a multiple of 64 bytes.
+        list: DataSegment,
         /// Length in bytes.
         len: u64,
     },
@@ -288,12 +296,8 @@ impl KeyMemory<'_> {
         let extent = |octwords, len| Extent { octwords, len, is_inline: true };
         let (layout, extent) = match *self {
             KeyMemory::Parts(parts) => (true, extent(parts.len(), sum_of(parts.iter().map(|part| part.len))?)),
-            KeyMemory::ListedParts { list, len } => {
-                if !list.addr.is_multiple_of(WQEBB as u64) || !list.len.is_multiple_of(SEGMENT as u32) {
-                    return Err(PostError::ListMisaligned { addr: list.addr, len: list.len });
-                }
-                (true, Extent { is_inline: false, ..extent(list.len as usize / SEGMENT, len) })
-            }
+            KeyMemory::ListedParts { list, len } => (true, listed(list, len)?),
+            KeyMemory::ListedPages { list, len } => (false, listed(list, len)?),
             KeyMemory::Interleaved { turns, parts } => {
                 let cycle = sum_of(parts.iter().map(|part| part.bytes.into()))?;
                 (true, extent(1 + parts.len(), cycle * u64::from(turns)))
@@ -312,6 +316,15 @@ impl KeyMemory<'_> {
         }
         Ok(extent)
     }
+}
+
+/// Of a key of `len` bytes by a `list` in memory.
+#[inline(always)]
+fn listed(list: DataSegment, len: u64) -> Result<Extent, PostError> {
+    if !list.addr.is_multiple_of(WQEBB as u64) || !list.len.is_multiple_of(SEGMENT as u32) {
+        return Err(PostError::ListMisaligned { addr: list.addr, len: list.len });
+    }
+    Ok(Extent { octwords: list.len as usize / SEGMENT, len, is_inline: false })
 }
 
 /// The sum of `lens`, of which none is empty or longer than an entry allows.
@@ -452,7 +465,9 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         let request = Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: rkey };
         match registration.memory {
             KeyMemory::Parts(parts) => self.post_change(request, change, Parts(parts)),
-            KeyMemory::ListedParts { list, .. } => self.post_change(request, change, Pointer(list)),
+            KeyMemory::ListedParts { list, .. } | KeyMemory::ListedPages { list, .. } => {
+                self.post_change(request, change, Pointer(list))
+            }
             KeyMemory::Interleaved { turns, parts } => self.post_change(request, change, Turns { turns, parts }),
             KeyMemory::Pages { pages, .. } => self.post_change(request, change, Pages(pages)),
         }?;
