@@ -18,8 +18,8 @@ use crate::steering::hash::{FIELDS, Hashing};
 const TAKE_UNICAST: u8 = 1;
 const TAKE_MULTICAST: u8 = 2;
 
-/// `transport_domain` of a TIR that nothing sends through: DPDK's for frames to be dropped, which it makes before it has
-/// a domain. No send queue's frames are of it.
+/// `transport_domain` of a TIR that takes no frames of its own: DPDK's for frames to be dropped, which it makes before
+/// it has a domain.
 const NO_DOMAIN: u32 = 0;
 
 /// `CREATE_TIR`.
