@@ -21,7 +21,7 @@ use crate::counters::{PcieCounters, PortCounters, VportCounters};
 use crate::error::{CommandError, Error, Invalid};
 use crate::events::Events;
 use crate::lock::lock;
-use crate::net::{Adapter, Gid, LinkInfo, Mac, PortInfo};
+use crate::net::{Adapter, Gid, LinkInfo, Mac, PortInfo, Promiscuous};
 use crate::timestamp::{ClockRate, Timestamp};
 
 /// An open card. Any thread may use it. It is closed when this handle and all objects made from it are dropped.
@@ -281,6 +281,46 @@ impl Device {
         };
         check_groups(groups)?;
         Ok(port::list_groups(owned, groups)?)
+    }
+
+    /// Replaces the unicast addresses that the function receives beside [its own](Self::mac), as far as its flow tables
+    /// accept them. PRM "MODIFY_NIC_VPORT_CONTEXT", `allowed_list_type` 0, and "SET_L2_TABLE_ENTRY".
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on DevX, for a multicast address, or more than the card's list holds; [`Error::Command`].
+    pub fn set_unicast(&self, others: &[Mac]) -> Result<(), Error> {
+        let Some(owned) = &self.owned else {
+            return Err(
+                self.kernels("unicast addresses", "add them to its network interface (ip link add ... macvlan)")
+            );
+        };
+        if let Some(group) = others.iter().find(|mac| mac.is_group()) {
+            return Err(Invalid::NotA { what: "unicast address", given: group.to_string(), mend: None }.into());
+        }
+        port::set_unicast_addresses(owned, &self.caps, self.mac, others)
+    }
+
+    /// Error if the port's mode is the kernel's.
+    pub(crate) fn check_promiscuous(&self) -> Result<(), Error> {
+        match self.is_owned() {
+            true => Ok(()),
+            false => {
+                Err(self.kernels("promiscuous mode", "set it on its network interface (ip link set ... promisc on)"))
+            }
+        }
+    }
+
+    /// Sets which frames the function receives beside those to its own addresses, as far as its flow tables accept
+    /// them. PRM "MODIFY_NIC_VPORT_CONTEXT", `promisc_*`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on DevX; [`Error::Command`] if this function may not.
+    pub fn set_promiscuous(&self, mode: Promiscuous) -> Result<(), Error> {
+        self.check_promiscuous()?;
+        match &self.owned {
+            Some(owned) => Ok(port::set_promiscuous(owned, mode)?),
+            None => Ok(()),
+        }
     }
 
     /// Writes an entry of the card's RoCE address table. PRM "SET_ROCE_ADDRESS".

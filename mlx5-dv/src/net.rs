@@ -9,6 +9,20 @@ use mlx5_prm::ctx::{MacAddressLayout, QueryAdapterParamBlock};
 use mlx5_prm::reg::{AnStatus, LinkMode};
 use rustix::rand::{GetRandomFlags, getrandom};
 
+bitflags::bitflags! {
+    /// Which frames a function receives beside those to its own addresses, as far as its flow tables accept them. PRM
+    /// `nic_vport_context`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Promiscuous: u8 {
+        /// Unicast frames from the wire to addresses that no other function has. PRM `promisc_uc`.
+        const UNICAST = 1;
+        /// All multicast frames ("all-multicast"). PRM `promisc_mc`.
+        const MULTICAST = 2;
+        /// All frames of the port, those of its other functions, too. PRM `promisc_all`; not every function may.
+        const ALL = 4;
+    }
+}
+
 /// A MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mac(pub [u8; 6]);

@@ -9,6 +9,7 @@ use std::hint::black_box;
 
 use ends::{EthernetEnd, SOON};
 use game::Game;
+use game::frames::Frames;
 use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, MemoryRegion, Pd};
 use mlx5_dv::queue::ethernet::FrameFlags;
 use mlx5_dv::queue::{Connection, ConnectionOptions};
@@ -50,6 +51,16 @@ fn frames_allocate_nothing() {
             buffer = buffer.take().map(|buffer| pass(&mut here, &mut there, buffer));
         }
     });
+    assert_eq!((counted.count_total, counted.count_current), (0, 0), "{counted:?}");
+}
+
+#[test]
+fn bursts_of_frames_to_a_striding_queue_and_replies_allocate_nothing() {
+    let mut frames = Frames::new().unwrap();
+    frames.play(100).unwrap();
+    let mut outcome = Ok(());
+    let counted = allocation_counter::measure(|| outcome = frames.play(2000));
+    outcome.unwrap();
     assert_eq!((counted.count_total, counted.count_current), (0, 0), "{counted:?}");
 }
 

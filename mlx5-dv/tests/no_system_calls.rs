@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use game::Game;
+use game::frames::Frames;
+use game::{Foul, Game};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 /// Environment variable that selects the child's test.
@@ -24,6 +25,8 @@ const PLAYED: i32 = 42;
 const FOUL: i32 = 43;
 /// Number of round trips: 100 000 in all.
 const EXCHANGES: u64 = 50_000;
+/// Bursts of four frames, each of which is answered by one.
+const BURSTS: u64 = 20_000;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The signal for a violation of the filter.
 const SIGSYS: i32 = 31;
@@ -56,17 +59,16 @@ fn say_for_good(stage: u32) -> ! {
 #[ignore = "not a test: a child process of the others"]
 fn child() {
     let role = std::env::var(ROLE).expect("a parent that names a role");
-    let player = thread::spawn(move || {
-        let mut game = Game::new().expect("a game");
-        game.play(1000).expect("a warm-up");
-        install_filter().expect("a filter");
-        STAGE.store(PLAYING, Ordering::Release);
-        if role == "call" {
-            thread::yield_now();
+    let player = thread::spawn(move || match &role[..] {
+        "frames" => {
+            let mut frames = Frames::new().expect("two ends");
+            frames.play(1000).expect("a warm-up");
+            play(&role, || frames.play(BURSTS))
         }
-        match game.play(EXCHANGES) {
-            Ok(()) => say_for_good(DONE),
-            Err(_) => say_for_good(FAILED),
+        _ => {
+            let mut game = Game::new().expect("a game");
+            game.play(1000).expect("a warm-up");
+            play(&role, || game.play(EXCHANGES))
         }
     });
     loop {
@@ -78,6 +80,19 @@ fn child() {
         }
     }
     assert!(player.join().is_ok(), "no game was played");
+}
+
+/// Plays under the filter. Never returns.
+fn play(role: &str, mut game: impl FnMut() -> Result<(), Foul>) {
+    install_filter().expect("a filter");
+    STAGE.store(PLAYING, Ordering::Release);
+    if role == "call" {
+        thread::yield_now();
+    }
+    match game() {
+        Ok(()) => say_for_good(DONE),
+        Err(_) => say_for_good(FAILED),
+    }
 }
 
 /// Runs this program as the child, and waits for its exit.
@@ -106,6 +121,12 @@ fn run(role: &str) -> ExitStatus {
 #[test]
 fn a_hundred_thousand_messages_make_no_system_call() {
     let status = run("play");
+    assert_eq!(status.code(), Some(PLAYED), "{status}; signal {SIGSYS} is a system call");
+}
+
+#[test]
+fn a_hundred_thousand_frames_make_no_system_call() {
+    let status = run("frames");
     assert_eq!(status.code(), Some(PLAYED), "{status}; signal {SIGSYS} is a system call");
 }
 

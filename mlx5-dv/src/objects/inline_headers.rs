@@ -11,8 +11,8 @@ const LONGEST: usize = 60;
 /// The most that any mode can require.
 pub(crate) const MOST_HEADERS: usize = TAGGED + 2 * LONGEST;
 
-const VLAN: u16 = 0x8100;
-const SERVICE_VLAN: u16 = 0x88a8;
+pub(crate) const VLAN: u16 = 0x8100;
+pub(crate) const SERVICE_VLAN: u16 = 0x88a8;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;

@@ -14,6 +14,7 @@ use super::check::{NO_USER_INDEX, one_device, timestamps, within};
 use super::cq::Cq;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
+use super::queue_counter::QueueCounter;
 use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::RingMemory;
 use super::ring_lease::{ReceiveRingOwner, RingPermit};
@@ -28,6 +29,12 @@ pub struct RqOptions {
     pub wqes: u32,
     /// Maximum number of scatter elements per receive. Default: 1. A striding queue has one.
     pub sges: u16,
+    /// Whether the card strips the VLAN tag of frames, and tells it by their completions
+    /// ([`FrameCompletion::stripped_vlan`](crate::queue::ethernet::FrameCompletion::stripped_vlan)). PRM `vsd`, "VLAN
+    /// strip disable". Default: no.
+    pub strip_vlan: bool,
+    /// Counts frames that found no receive posted. Default: none.
+    pub counter: Option<Arc<QueueCounter>>,
     /// Makes it a striding queue, whose receives take several packets each. Default: no.
     pub strides: Option<Strides>,
 }
@@ -104,7 +111,7 @@ fn power_of_two(
 
 impl Default for RqOptions {
     fn default() -> Self {
-        RqOptions { wqes: 128, sges: 1, strides: None }
+        RqOptions { wqes: 128, sges: 1, strip_vlan: false, counter: None, strides: None }
     }
 }
 
@@ -118,6 +125,18 @@ impl RqOptions {
     /// Sets [`sges`](Self::sges).
     pub fn sges(mut self, sges: u16) -> Self {
         self.sges = sges;
+        self
+    }
+
+    /// Sets [`strip_vlan`](Self::strip_vlan).
+    pub fn strip_vlan(mut self, strip: bool) -> Self {
+        self.strip_vlan = strip;
+        self
+    }
+
+    /// Sets [`counter`](Self::counter).
+    pub fn counter(mut self, counter: &Arc<QueueCounter>) -> Self {
+        self.counter = Some(Arc::clone(counter));
         self
     }
 
@@ -169,6 +188,8 @@ pub struct Rq {
     strides: Option<Strides>,
     /// Whether it has been in an RQ table.
     is_tagged: AtomicBool,
+    /// Outlives the queue, which names it.
+    counter: Option<Arc<QueueCounter>>,
     pd: Arc<Pd>,
 }
 
@@ -179,7 +200,7 @@ impl fmt::Debug for Rq {
 }
 
 impl Rq {
-    /// Creates a receive queue in RST that completes into `cq`, for memory of `pd`. VLAN tags are not stripped.
+    /// Creates a receive queue in RST that completes into `cq`, for memory of `pd`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] if the options exceed a capability, which
@@ -187,7 +208,13 @@ impl Rq {
     pub fn create(pd: &Arc<Pd>, cq: &Arc<Cq>, options: RqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("a receive queue's PD and CQ", device, [cq.device()])?;
-        let (general, _) = ethernet_caps(device.caps())?;
+        let (general, ethernet) = ethernet_caps(device.caps())?;
+        if options.strip_vlan && !ethernet.vlan_cap() {
+            return Err(Error::Unsupported { what: "stripping VLAN tags".into(), capability: "vlan_cap" });
+        }
+        if let Some(counter) = &options.counter {
+            one_device("a receive queue and its counter", device, [counter.device()])?;
+        }
         if let Some(strides) = options.strides {
             strides.check(&general)?;
         }
@@ -203,7 +230,8 @@ impl Rq {
         let mut context = Rqc::default();
         context
             .w()
-            .vsd(true)
+            .vsd(!options.strip_vlan)
+            .counter_set_id(options.counter.as_ref().map_or(0, |counter| counter.id()))
             .flush_in_error_en(true)
             .user_index(NO_USER_INDEX)
             .cqn(cq.cqn())
@@ -228,6 +256,7 @@ impl Rq {
             sges: if options.strides.is_some() { 1 } else { options.sges.max(1) },
             strides: options.strides,
             is_tagged: AtomicBool::new(false),
+            counter: options.counter,
             pd: Arc::clone(pd),
         }))
     }
@@ -250,6 +279,11 @@ impl Rq {
     /// Its completion queue.
     pub fn cq(&self) -> &Arc<Cq> {
         self.queue.cq()
+    }
+
+    /// The counter of frames that found no receive posted.
+    pub fn counter(&self) -> Option<&Arc<QueueCounter>> {
+        self.counter.as_ref()
     }
 
     /// RST to RDY: starts to receive frames. Errors: [`Error::Invalid`] in another state, [`Error::Command`].

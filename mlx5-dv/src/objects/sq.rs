@@ -98,6 +98,8 @@ pub(crate) struct FrameLimits {
     pub inline_mode: InlineMode,
     /// Whether the card can compute checksums.
     pub checksums: bool,
+    /// Whether the card inserts VLAN tags, which needs that no headers are inlined.
+    pub vlan_insertion: bool,
     /// Longest frame in bytes.
     pub longest: usize,
     /// Segments of a multi-packet WQE; 0 if the card has none, or must find headers inlined.
@@ -204,6 +206,7 @@ impl Sq {
             inline_bytes: options.inline_bytes,
             inline_mode,
             checksums: ethernet.csum_cap(),
+            vlan_insertion: ethernet.wqe_vlan_insert() && inline_mode == InlineMode::None,
             longest: longest_frame(device)?,
             multi_packet_segments: if is_multi_packet { longest_wqe.min(MAX_SEGMENTS) } else { 0 },
             large_send: match ethernet.max_lso_cap() {
@@ -242,6 +245,16 @@ impl Sq {
     /// card has no multi-packet work requests (`enhanced_multi_pkt_send_wqe`).
     pub fn most_packets(&self) -> usize {
         usize::from(self.limits.multi_packet_segments).saturating_sub(2)
+    }
+
+    /// Whether the card computes checksums of frames (`csum_cap`).
+    pub fn has_checksums(&self) -> bool {
+        self.limits.checksums
+    }
+
+    /// Whether the card inserts VLAN tags into frames (`wqe_vlan_insert`).
+    pub fn inserts_vlan(&self) -> bool {
+        self.limits.vlan_insertion
     }
 
     /// Headers that must be inlined in the WQE.

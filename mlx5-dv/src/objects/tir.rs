@@ -8,6 +8,7 @@ use mlx5_prm::layout::Be32;
 
 use super::check::one_device;
 use super::object::{DestroyError, Object, destroy_sole};
+use super::raw_queue::ethernet_caps;
 use super::rq::Rq;
 use super::rqt::Rqt;
 use super::tis::TransportDomain;
@@ -112,13 +113,17 @@ pub struct RssOptions {
     pub fields: HashFields,
     /// Whether both directions of a flow have the same hash: source and destination are exchanged freely. Default: no.
     pub symmetric: bool,
+    /// Whether the headers inside of a tunnel (VXLAN, GRE, ...) are hashed, and checked. Then its rules must give it
+    /// packets of tunnels that the card looks into, with inner headers of the traffic. PRM `tunneled_offload_en`.
+    /// Default: no.
+    pub inner: bool,
 }
 
 impl RssOptions {
     /// Of `traffic`; all else default.
     pub fn new(traffic: Traffic) -> Self {
         let function = HashFunction::Toeplitz(TOEPLITZ_KEY);
-        RssOptions { traffic, function, fields: traffic.fields(), symmetric: false }
+        RssOptions { traffic, function, fields: traffic.fields(), symmetric: false, inner: false }
     }
 
     /// Sets [`function`](Self::function).
@@ -137,6 +142,27 @@ impl RssOptions {
     pub fn symmetric(mut self, symmetric: bool) -> Self {
         self.symmetric = symmetric;
         self
+    }
+
+    /// Sets [`inner`](Self::inner).
+    pub fn inner(mut self, inner: bool) -> Self {
+        self.inner = inner;
+        self
+    }
+
+    /// Error if the card looks into no tunnel.
+    fn check_caps(&self, device: &Device) -> Result<(), Error> {
+        let (_, has) = ethernet_caps(device.caps())?;
+        let looks_inside = has.tunnel_stateless_vxlan()
+            || has.tunnel_stateless_gre()
+            || has.tunnel_stateless_vxlan_gpe()
+            || has.tunnel_stateless_geneve_rx()
+            || has.tunnel_stateless_ip_over_ip_rx();
+        if self.inner && !looks_inside {
+            let what = "hashing headers inside of tunnels".into();
+            return Err(Error::Unsupported { what, capability: "tunnel_stateless_vxlan, tunnel_stateless_gre" });
+        }
+        Ok(())
     }
 
     /// Whether the fields are of the traffic, and complete where they must be.
@@ -164,7 +190,11 @@ impl RssOptions {
         if let Some(l4) = self.traffic.l4() {
             select.w().l4_prot_type(l4);
         }
-        context.w().rx_hash_field_selector_outer(&select).rx_hash_symmetric(self.symmetric);
+        match self.inner {
+            true => context.w().rx_hash_field_selector_inner(&select).tunneled_offload_en(true),
+            false => context.w().rx_hash_field_selector_outer(&select),
+        };
+        context.w().rx_hash_symmetric(self.symmetric);
         match self.function {
             HashFunction::Xor => _ = context.w().rx_hash_fn(RxHashFn::InvertedXor8),
             HashFunction::Toeplitz(key) => {
@@ -210,10 +240,11 @@ impl Tir {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the parents are of different cards, or for fields that the traffic has not;
-    /// [`Error::Command`].
+    /// [`Error::Unsupported`] for tunnels on a card that looks into none; [`Error::Command`].
     pub fn create_rss(domain: &Arc<TransportDomain>, rqt: &Arc<Rqt>, options: RssOptions) -> Result<Arc<Self>, Error> {
         one_device("a TIR's transport domain and RQ table", domain.device(), [rqt.device()])?;
         options.check()?;
+        options.check_caps(domain.device())?;
         let mut context = Tirc::default();
         context.w().disp_type(TirDispType::Indirect).indirect_table(rqt.rqtn());
         options.write(&mut context);

@@ -2,6 +2,7 @@
 
 use super::completion::decode::{Side, Work};
 use crate::error::Error;
+use crate::objects::VlanTag;
 
 /// A work request that was rejected. Nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -175,6 +176,18 @@ pub enum PostError {
     LargeSendHeaders {
         /// Bytes of the headers.
         given: usize,
+    },
+    /// The card does not insert VLAN tags, or requires headers in the work request.
+    #[error(
+        "this card does not insert VLAN tags into frames (wqe_vlan_insert, min_wqe_inline_mode): send frames that have \
+         theirs"
+    )]
+    NoVlanInsertion,
+    /// A VLAN tag that there is not.
+    #[error("{tag:?}: a priority is less than 8, a VLAN less than 4096, an Ethernet type 0x8100 or 0x88a8")]
+    VlanTag {
+        /// The tag.
+        tag: VlanTag,
     },
     /// The card cannot fill in the requested checksums.
     #[error("this card does not fill in checksums (csum_cap): send frames that have theirs")]

@@ -6,10 +6,13 @@
 //! frames over several of them. [`StridingQueue`] receives into large buffers, many frames to one, without a copy.
 //!
 //! A frame starts with its Ethernet header and ends before the FCS, which the port adds and strips, as it does with
-//! padding of short frames. Completions are as for queue pairs; [`Work::qpn`](super::Work::qpn) is the number of the
-//! send or receive queue.
+//! padding of short frames. [`FrameCompletion`] says what the card found out about a received one. In completions
+//! [`Work::qpn`](super::Work::qpn) is the number of the send or receive queue.
 
+pub use super::completion::decode::{FrameCompletion, RssHash};
+pub use super::owning::batch::ConnectionReceives as FrameReceives;
 pub use super::owning::ethernet::{EthernetOptions, EthernetQueue};
+pub use super::owning::frame_batch::FrameBatch;
 pub use super::owning::spread::{Spread, SpreadOptions};
 pub use super::owning::striding::{Packet, PacketError, Receives, StridingOptions, StridingQueue};
 pub use super::receive::ethernet::EthernetReceiveQueue;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::Done;
-use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameCompletion};
 use mlx5_dv::{Device, Error, Mac};
 use mlx5_open::{Builder, Sim};
 
@@ -66,7 +66,7 @@ impl EthernetEnd {
 }
 
 /// The frame that was received.
-pub fn content(done: Done) -> Vec<u8> {
+pub fn content(done: Done<FrameCompletion>) -> Vec<u8> {
     let (completion, buffer) = (done.result.unwrap(), done.buffer.unwrap());
     let mut frame = vec![0; completion.byte_len as usize];
     buffer.read(0, &mut frame);

@@ -106,7 +106,7 @@ fn checksums_are_filled_in_where_that_is_asked_for() {
 }
 
 /// A card that requires the Ethernet header in the WQE.
-fn with_inlined_header() -> Profile {
+pub fn with_inlined_header() -> Profile {
     let mut profile = Profile::default();
     profile.ethernet.w().wqe_inline_mode(0);
     profile

@@ -10,10 +10,10 @@ use mlx5_open::Sim;
 use crate::ends::{BUFFER, EthernetEnd, SOON, content, end, refusal};
 
 /// Source, destination, their ports, and the hash with ports and without.
-type Example = ([u8; 4], [u8; 4], (u16, u16), u32, u32);
+pub type Example = ([u8; 4], [u8; 4], (u16, u16), u32, u32);
 
 /// Examples of Microsoft's RSS specification.
-const EXAMPLES: [Example; 5] = [
+pub const EXAMPLES: [Example; 5] = [
     ([66, 9, 149, 187], [161, 142, 100, 80], (2794, 1766), 0x51cc_c178, 0x323e_8fc2),
     ([199, 92, 111, 2], [65, 69, 140, 83], (14230, 4739), 0xc626_b0ea, 0xd718_262a),
     ([24, 19, 198, 95], [12, 22, 207, 184], (12898, 38024), 0x5c2b_394a, 0xd2d0_a5de),
@@ -21,12 +21,12 @@ const EXAMPLES: [Example; 5] = [
     ([153, 39, 163, 191], [202, 188, 127, 2], (44251, 1303), 0x10e8_28a2, 0x5d18_09c5),
 ];
 const QUEUES: usize = 4;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMP: u8 = 1;
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+pub const ICMP: u8 = 1;
 
 /// An IPv4 frame of 60 bytes from `here` with `protocol`, whose payload starts with both ports.
-fn ipv4(head: &[u8], protocol: u8, source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
+pub fn ipv4(head: &[u8], protocol: u8, source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
     let mut frame = [&head[..12], &[8, 0]].concat();
     let mut header = [0x45, 0, 0, 46, 0, 0, 0, 0, 64, protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     header[12..16].copy_from_slice(&source);

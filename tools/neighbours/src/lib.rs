@@ -30,7 +30,6 @@
 mod error;
 pub mod kernel;
 mod packets;
-mod phy;
 mod shared;
 mod stack;
 

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::{Device, Error, Invalid, Mac};
+use mlx5_smoltcp::{Phy, PhyOptions};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr, Ipv6Cidr};
 
 use super::packets::{self, solicited_node};
-use super::phy::Phy;
 use super::shared::Shared;
 
+/// Buffers for receiving and for sending.
+const RECEIVES: u32 = 32;
+const SENDS: u32 = 8;
 /// Longest wait for a frame. Between waits the thread looks for new requests, and checks the state of the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two requests for an address.
@@ -43,7 +46,9 @@ impl Stack {
             return Err(Invalid::NotA { what: "unicast address", given, mend: None }.into());
         }
         let groups = [ALL_NODES, solicited_node(mac.link_local())].map(Mac::of_group);
-        let mut phy = Phy::new(device, &groups)?;
+        let mut options = PhyOptions::default();
+        (options.receives, options.sends) = (RECEIVES, SENDS);
+        let mut phy = Phy::listen(device, &groups, options)?;
         let config = Config::new(EthernetAddress(mac.0).into());
         let mut interface = Interface::new(config, &mut phy, smoltcp::time::Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
@@ -71,7 +76,8 @@ impl Stack {
     fn process_received(&mut self, shared: &Shared) -> Result<(), Error> {
         let (mac, own) = (self.mac, self.mac.link_local());
         let mut replies = Vec::new();
-        for frame in self.phy.receive_frames(POLL_INTERVAL)? {
+        self.phy.wait(POLL_INTERVAL)?;
+        for frame in self.phy.received() {
             let parsed = packets::parse(frame, mac, own);
             replies.extend(parsed.reply);
             if let Some((address, mac)) = parsed.learned {

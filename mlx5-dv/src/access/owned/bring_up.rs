@@ -130,6 +130,7 @@ fn new_card(function: Function, options: &Options) -> Owned {
         liveness,
         commands: OnceLock::new(),
         done: Mutex::default(),
+        l2_entries: Mutex::default(),
         events: Mutex::default(),
         completion_eqs: OnceLock::new(),
         shelf: Arc::default(),

@@ -79,6 +79,8 @@ pub struct Owned {
     commands: OnceLock<Arc<CommandQueue>>,
     /// Completed bring-up steps that must be undone.
     done: Mutex<Vec<Step>>,
+    /// Entries of the L2 table with other addresses than the own.
+    l2_entries: Mutex<Vec<u32>>,
     events: Mutex<Option<Events>>,
     /// Completion EQ numbers, by vector.
     completion_eqs: OnceLock<Vec<u8>>,

@@ -18,11 +18,12 @@ use super::steps::Step;
 use crate::access::{Access, RawCommand};
 use crate::caps::{CapPage, Caps};
 use crate::error::{CommandError, Error, Invalid};
-use crate::net::{Mac, PATH_HEADERS};
+use crate::lock::lock;
+use crate::net::{Mac, PATH_HEADERS, Promiscuous};
 
 /// Port number, as registers count.
 const PORT: u8 = 1;
-/// Index of our entry in the L2 table. An owned function uses its table alone.
+/// Index of the own address in the L2 table; others follow. An owned function uses its table alone.
 const L2_ENTRY: u32 = 0;
 /// The default minimum of `PMTU`: fits RoCE's largest path MTU.
 const ROOM_FOR_ROCE: u16 = 4096 + PATH_HEADERS as u16;
@@ -100,10 +101,8 @@ pub(super) fn set_unicast_address(card: &Owned, caps: &Caps, mac: Mac) -> Result
     if !general.eswitch_manager() || general.log_max_l2_table() == 0 {
         return Ok(());
     }
-    let mut set = SetL2TableEntryIn::default();
-    set.w().table_index(L2_ENTRY).mac_address(&mac.layout());
-    match card.run(&set, &mac.to_string()) {
-        Ok(_) => card.done(Step::L2Entry),
+    match set_l2_entry(card, L2_ENTRY, mac) {
+        Ok(()) => card.done(Step::L2Entry),
         Err(error) => tolerate_refusal(card, error, "frames from the wire may not reach the function")?,
     }
     Ok(())
@@ -123,6 +122,43 @@ pub(super) fn list_address(card: &Owned, mac: Option<Mac>) -> Result<(), Command
     list(card, "unicast addresses", AllowedListType::Unicast, mac.as_slice())
 }
 
+/// Sets the vport's list of unicast addresses to `own` and `others`, and as many entries of the L2 table.
+pub(crate) fn set_unicast_addresses(card: &Owned, caps: &Caps, own: Mac, others: &[Mac]) -> Result<(), Error> {
+    let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+    let most = (1u64 << general.log_max_current_uc_list().min(31)).saturating_sub(1);
+    if others.len() as u64 > most {
+        let refused = Invalid::out_of_range("unicast addresses", others.len() as u64, 0..=most, "this card");
+        return Err(refused.capability("log_max_current_uc_list").into());
+    }
+    let all: Vec<Mac> = [own].iter().chain(others).copied().collect();
+    list(card, "unicast addresses", AllowedListType::Unicast, &all)?;
+    if !lock(&card.done).iter().any(|step| matches!(step, Step::L2Entry)) {
+        return Ok(());
+    }
+    let mut entries = lock(&card.l2_entries);
+    // Those that are no longer wanted first: an address has one entry.
+    while let Some(index) = entries.pop() {
+        delete_l2_entry(card, index)?;
+    }
+    for (index, mac) in (L2_ENTRY + 1..).zip(others) {
+        set_l2_entry(card, index, *mac)?;
+        entries.push(index);
+    }
+    Ok(())
+}
+
+/// Sets which frames the function receives beside those to its own addresses.
+pub(crate) fn set_promiscuous(card: &Owned, mode: Promiscuous) -> Result<(), CommandError> {
+    let edit = |context: &mut NicVportContext| {
+        context
+            .w()
+            .promisc_uc(mode.contains(Promiscuous::UNICAST))
+            .promisc_mc(mode.contains(Promiscuous::MULTICAST))
+            .promisc_all(mode.contains(Promiscuous::ALL));
+    };
+    modify_vport(card, "promiscuous mode", |select| _ = select.w().promisc(true), edit, vec![])
+}
+
 /// Sets the vport's list of multicast addresses.
 pub(crate) fn list_groups(card: &Owned, groups: &[Mac]) -> Result<(), CommandError> {
     list(card, "multicast addresses", AllowedListType::Multicast, groups)
@@ -135,10 +171,24 @@ fn list(card: &Owned, about: &str, kind: AllowedListType, addresses: &[Mac]) -> 
     modify_vport(card, about, |select| _ = select.w().addresses_list(true), edit, list)
 }
 
-pub(super) fn delete_l2_entry(card: &Owned) -> Result<(), CommandError> {
+fn set_l2_entry(card: &Owned, index: u32, mac: Mac) -> Result<(), CommandError> {
+    let mut set = SetL2TableEntryIn::default();
+    set.w().table_index(index).mac_address(&mac.layout());
+    card.run(&set, &mac.to_string()).map(drop)
+}
+
+fn delete_l2_entry(card: &Owned, index: u32) -> Result<(), CommandError> {
     let mut delete = DeleteL2TableEntryIn::default();
-    delete.w().table_index(L2_ENTRY);
+    delete.w().table_index(index);
     card.run(&delete, "").map(drop)
+}
+
+/// Deletes the entries of all addresses.
+pub(super) fn delete_l2_entries(card: &Owned) -> Result<(), CommandError> {
+    while let Some(index) = lock(&card.l2_entries).pop() {
+        delete_l2_entry(card, index)?;
+    }
+    delete_l2_entry(card, L2_ENTRY)
 }
 
 /// Reads the port's MTU register. PRM "PMTU".

@@ -51,7 +51,7 @@ fn undo(card: &Owned, step: Step) -> Result<(), Error> {
             stopped.inspect_err(|_| leak(card)).map_err(|error| Error::io("stopping bus mastering", error))?;
         }
         _ if dead => {}
-        Step::L2Entry => port::delete_l2_entry(card)?,
+        Step::L2Entry => port::delete_l2_entries(card)?,
         Step::UnicastList => port::list_address(card, None)?,
         Step::Roce => port::set_roce(card, false)?,
         Step::InitHca => teardown_hca(card)?,

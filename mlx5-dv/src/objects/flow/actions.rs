@@ -59,6 +59,11 @@ impl VlanTag {
     pub fn new(vlan: u16) -> Self {
         VlanTag { ethertype: 0x8100, priority: 0, vlan }
     }
+
+    /// The tag control information; `None` if a part of it is too wide.
+    pub(crate) fn tci(self) -> Option<u16> {
+        (self.priority < 8 && self.vlan < 1 << 12).then_some(u16::from(self.priority) << 13 | self.vlan)
+    }
 }
 
 /// What a flow rule does with a frame. One of [`forward`](Self::forward), [`table`](Self::table), [`drop`](Self::drop),

@@ -16,7 +16,7 @@ use mlx5_prm::cqe::{
 use mlx5_prm::layout::Layout;
 
 use super::CompletionQueue;
-use super::decode::{Completion, WorkError, decode};
+use super::decode::{Completion, FrameCompletion, WorkError, decode, decode_frame};
 use crate::error::Error;
 use crate::objects::{Compression, Cq, CqOptions, Uar};
 
@@ -74,10 +74,22 @@ impl CompressedCompletionQueue {
     /// As [`CompletionQueue::poll`].
     #[inline]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
+        Some(decode(&self.next_present()?))
+    }
+
+    /// As [`CompletionQueue::poll_frame`].
+    #[inline]
+    pub fn poll_frame(&mut self) -> Option<Result<FrameCompletion, WorkError>> {
+        Some(decode_frame(&self.next_present()?))
+    }
+
+    /// The next completion that is not stale.
+    #[inline]
+    fn next_present(&mut self) -> Option<Cqe> {
         loop {
             let (cqe, position) = self.next()?;
             if !self.queue.cq.has_former() || !self.queue.cq.is_former(&cqe, position) {
-                return Some(decode(&cqe));
+                return Some(cqe);
             }
         }
     }
@@ -99,7 +111,7 @@ impl CompressedCompletionQueue {
                 return None;
             }
             let position = ring.consumed;
-            let cqe = ring.entries.read(position);
+            let cqe = ring.entries.read::<true>(position);
             let is_title = CqeFormat::from_number(cqe.cqe_format().into()) == CqeFormat::Compressed;
             if !is_title || !(1..=ring.entries.len()).contains(&cqe.byte_cnt()) {
                 ring.consumed = position.wrapping_add(1);
@@ -132,6 +144,16 @@ fn invalid(mut cqe: Cqe) -> Cqe {
     cqe
 }
 
+/// Sets bits 23:16 of dword 0x1c, which are those of a mini CQE.
+fn types(cqe: &mut Cqe, bits: u8) {
+    cqe.w()
+        .ip_frag(bits & 0x80 != 0)
+        .l4_hdr_type(bits >> 4 & 7)
+        .l3_hdr_type(bits >> 2 & 3)
+        .ip_ext_opts(bits & 2 != 0)
+        .cv(bits & 1 != 0);
+}
+
 impl Block {
     /// The next completion: the title with the fields of its mini CQE.
     #[inline]
@@ -161,6 +183,7 @@ impl Block {
             Compression::HeaderType => {
                 let mini = MiniCqeHeaderType::read(bytes).unwrap_or_default();
                 cqe.w().byte_cnt(mini.byte_cnt()).wqe_counter(mini.stride_index());
+                types(&mut cqe, mini.hdr_type());
             }
         }
         let strides = StridingByteCount::read(&cqe.byte_cnt().to_be_bytes()).unwrap_or_default().consumed_strides();

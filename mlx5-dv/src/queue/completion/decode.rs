@@ -1,8 +1,9 @@
 //! Decoding of CQEs.
 
 use std::fmt;
+use std::ops::Deref;
 
-use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
+use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe, L3Header, L4Header, RssIp, RssL4};
 use mlx5_prm::layout::{Layout, Value};
 use mlx5_prm::wqe::WqeOpcode;
 
@@ -81,6 +82,139 @@ impl Completion {
     }
 }
 
+/// The completion of a received frame, with what the card found out about the frame. Of a frame that was sent it is the
+/// [`Completion`] alone. PRM "CQE Format".
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FrameCompletion {
+    completion: Completion,
+    /// The first half of its CQE: decoded where it is asked for.
+    found: [u8; FOUND],
+}
+
+/// Bytes of a CQE that say what was found.
+const FOUND: usize = 32;
+
+/// The hash that chose the queue of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RssHash {
+    /// The hash.
+    pub value: u32,
+    /// The addresses that it covers.
+    pub ip: RssIp,
+    /// What of layer 4 it covers.
+    pub l4: RssL4,
+}
+
+impl FrameCompletion {
+    fn cqe(&self) -> Cqe {
+        let mut bytes = [0; Cqe::SIZE];
+        bytes[..FOUND].copy_from_slice(&self.found);
+        zerocopy::transmute!(bytes)
+    }
+
+    /// The hash that chose its queue; `None` of a frame that was not hashed.
+    pub fn rss_hash(&self) -> Option<RssHash> {
+        let cqe = self.cqe();
+        let (ip, l4) = (cqe.rss_hash_type_ip(), cqe.rss_hash_type_l4());
+        let (ip, l4) = (RssIp::from_number(ip.into()), RssL4::from_number(l4.into()));
+        let is_hashed = (ip, l4) != (RssIp::None, RssL4::None);
+        is_hashed.then_some(RssHash { value: cqe.rss_hash_result(), ip, l4 })
+    }
+
+    /// Whether the card has checked the checksum of the IPv4 header, and it is right. `true` of IPv6, which has none.
+    pub fn l3_checksum_ok(&self) -> bool {
+        self.cqe().l3_ok()
+    }
+
+    /// Whether the card has checked the checksum of TCP or UDP, and it is right. `false` of a fragment.
+    pub fn l4_checksum_ok(&self) -> bool {
+        self.cqe().l4_ok()
+    }
+
+    /// One's complement sum of the frame's bytes after its Ethernet header, and after a VLAN tag that was stripped.
+    pub fn sum(&self) -> u16 {
+        self.cqe().check_sum()
+    }
+
+    /// The tag control information of the VLAN tag that was stripped
+    /// ([`RqOptions::strip_vlan`](crate::objects::RqOptions::strip_vlan)); `None` of a frame without one.
+    pub fn stripped_vlan(&self) -> Option<u16> {
+        let cqe = self.cqe();
+        cqe.cv().then(|| cqe.vlan_info())
+    }
+
+    /// Its layer 3 header; that of the inner packet, if it is [tunneled](Self::is_tunneled).
+    pub fn l3(&self) -> L3Header {
+        L3Header::from_number(self.cqe().l3_hdr_type().into())
+    }
+
+    /// Its layer 4 header; that of the inner packet, if it is [tunneled](Self::is_tunneled).
+    pub fn l4(&self) -> L4Header {
+        L4Header::from_number(self.cqe().l4_hdr_type().into())
+    }
+
+    /// Whether it is an IP fragment.
+    pub fn is_fragment(&self) -> bool {
+        self.cqe().ip_frag()
+    }
+
+    /// Whether it has IPv4 options or IPv6 extension headers.
+    pub fn has_ip_options(&self) -> bool {
+        self.cqe().ip_ext_opts()
+    }
+
+    /// Whether it came in a tunnel that the card looks into: types and verdicts are those of the inner packet.
+    pub fn is_tunneled(&self) -> bool {
+        self.cqe().tunneled()
+    }
+
+    /// The tag that its flow rule gave it; the number of its queue, if the rule gave none.
+    pub fn flow_tag(&self) -> u32 {
+        self.work.qpn
+    }
+}
+
+impl Deref for FrameCompletion {
+    type Target = Completion;
+
+    fn deref(&self) -> &Completion {
+        &self.completion
+    }
+}
+
+impl AsRef<Completion> for FrameCompletion {
+    fn as_ref(&self) -> &Completion {
+        &self.completion
+    }
+}
+
+impl AsRef<Completion> for Completion {
+    fn as_ref(&self) -> &Completion {
+        self
+    }
+}
+
+impl From<Completion> for FrameCompletion {
+    /// Of a frame that was sent.
+    fn from(completion: Completion) -> Self {
+        FrameCompletion { completion, found: [0; FOUND] }
+    }
+}
+
+impl fmt::Debug for FrameCompletion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = f.debug_struct("FrameCompletion");
+        all.field("completion", &self.completion);
+        if let Operation::Received = self.operation {
+            all.field("rss_hash", &self.rss_hash())
+                .field("checksums_ok", &(self.l3_checksum_ok(), self.l4_checksum_ok()))
+                .field("stripped_vlan", &self.stripped_vlan())
+                .field("headers", &(self.l3(), self.l4()));
+        }
+        all.finish()
+    }
+}
+
 /// Why a work request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
@@ -148,9 +282,9 @@ impl fmt::Display for WorkError {
 
 /// The work request that `result` reports.
 #[inline(always)]
-pub(crate) fn work_of(result: &Result<Completion, WorkError>) -> Work {
+pub(crate) fn work_of<C: AsRef<Completion>>(result: &Result<C, WorkError>) -> Work {
     match result {
-        Ok(completion) => completion.work,
+        Ok(completion) => completion.as_ref().work,
         Err(error) => error.work,
     }
 }
@@ -172,6 +306,14 @@ pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
         _ => return Err(decode_error(*cqe)),
     };
     Ok(completion(cqe, Side::Receive, operation))
+}
+
+/// As [`decode`], of a queue of frames.
+#[inline(always)]
+pub(crate) fn decode_frame(cqe: &Cqe) -> Result<FrameCompletion, WorkError> {
+    let completion = decode(cqe)?;
+    let found = cqe.as_bytes().first_chunk().copied().unwrap_or([0; FOUND]);
+    Ok(FrameCompletion { completion, found })
 }
 
 #[inline(always)]
@@ -234,6 +376,39 @@ mod tests {
         assert_eq!((completion.invalidated(), completion.imm()), (Some(0xabcd), None));
         cqe.w().opcode(CqeOpcode::Requester).send_wqe_opcode(0x08);
         assert_eq!(decode(&cqe).unwrap().operation, Operation::Sent(WqeOpcode::RdmaWrite));
+    }
+
+    #[test]
+    fn what_the_card_found_out_about_a_frame_is_said() {
+        let mut cqe = Cqe::ZERO;
+        cqe.w().opcode(CqeOpcode::ResponderSend).qpn(0x77).byte_cnt(60);
+        let plain = decode_frame(&cqe).unwrap();
+        assert_eq!((plain.rss_hash(), plain.stripped_vlan(), plain.is_tunneled()), (None, None, false));
+        assert_eq!(
+            (plain.l3(), plain.l4(), plain.byte_len, plain.flow_tag()),
+            (L3Header::None, L4Header::None, 60, 0x77)
+        );
+        assert!(!plain.l3_checksum_ok() && !plain.l4_checksum_ok() && !plain.is_fragment() && !plain.has_ip_options());
+        cqe.w()
+            .rss_hash_result(0x51cc_c178)
+            .rss_hash_type_ip(RssIp::Ipv4.number() as u8)
+            .rss_hash_type_l4(RssL4::Tcp.number() as u8)
+            .cv(true)
+            .vlan_info(0x2005)
+            .l3_ok(true)
+            .l4_ok(true)
+            .check_sum(0xbeef)
+            .tunneled(true)
+            .ip_frag(true)
+            .ip_ext_opts(true)
+            .l3_hdr_type(L3Header::Ipv6.number() as u8)
+            .l4_hdr_type(L4Header::Udp.number() as u8);
+        let frame = decode_frame(&cqe).unwrap();
+        let hash = RssHash { value: 0x51cc_c178, ip: RssIp::Ipv4, l4: RssL4::Tcp };
+        assert_eq!((frame.rss_hash(), frame.stripped_vlan(), frame.sum()), (Some(hash), Some(0x2005), 0xbeef));
+        assert_eq!((frame.l3(), frame.l4()), (L3Header::Ipv6, L4Header::Udp));
+        assert!(frame.l3_checksum_ok() && frame.l4_checksum_ok() && frame.is_fragment() && frame.has_ip_options());
+        assert!(frame.is_tunneled() && format!("{frame:?}").contains("8197"), "{frame:?}");
     }
 
     #[test]

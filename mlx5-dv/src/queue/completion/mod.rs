@@ -17,7 +17,7 @@ pub(super) mod compressed;
 pub(super) mod decode;
 mod ring;
 
-use decode::{Completion, WorkError, decode};
+use decode::{Completion, FrameCompletion, WorkError, decode, decode_frame};
 use ring::{CqRing, first_present};
 
 /// A completion queue. Used by one thread: not `Sync`, and all methods take `&mut self`.
@@ -96,9 +96,17 @@ impl CompletionQueue {
     /// No system call and no allocation; a lock only to skip stale completions.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
-        let cqe = self.take()?;
+        let cqe = self.take::<false>()?;
         self.ring.give_back();
         Some(decode(&cqe))
+    }
+
+    /// As [`poll`](Self::poll), for a queue of Ethernet frames.
+    #[inline(always)]
+    pub fn poll_frame(&mut self) -> Option<Result<FrameCompletion, WorkError>> {
+        let cqe = self.take::<true>()?;
+        self.ring.give_back();
+        Some(decode_frame(&cqe))
     }
 
     /// Iterates over available completions, at most `most`. Cheaper than [`poll`](Self::poll): the consumer index is
@@ -122,15 +130,15 @@ impl CompletionQueue {
 
     /// Takes the next entry that is not stale.
     #[inline(always)]
-    fn take(&mut self) -> Option<Cqe> {
+    fn take<const FRAMES: bool>(&mut self) -> Option<Cqe> {
         if !self.ring.is_ready() {
             return None;
         }
         if self.cq.has_former() {
             self.pass_former();
-            return self.ring.is_ready().then(|| self.ring.take());
+            return self.ring.is_ready().then(|| self.ring.take::<FRAMES>());
         }
-        Some(self.ring.take())
+        Some(self.ring.take::<FRAMES>())
     }
 
     /// As [`is_ready`](Self::is_ready), but exact: skips stale completions first.
@@ -302,7 +310,7 @@ impl Iterator for Completions<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        self.queue.take().map(|cqe| decode(&cqe))
+        self.queue.take::<false>().map(|cqe| decode(&cqe))
     }
 }
 
@@ -362,7 +370,7 @@ mod tests {
 
     /// The next entry, if there is one.
     fn next(ring: &mut CqRing) -> Option<Cqe> {
-        let cqe = ring.is_ready().then(|| ring.take());
+        let cqe = ring.is_ready().then(|| ring.take::<false>());
         ring.give_back();
         cqe
     }
@@ -431,7 +439,7 @@ mod tests {
     fn a_look_at_the_next_entry_says_whose_it_is_and_takes_nothing() {
         let (mut card, mut ring) = Card::new(2, 6);
         card.complete(received());
-        assert_eq!((ring.entries.read(0).qpn(), ring.consumed), (0x43, 0));
+        assert_eq!((ring.entries.read::<false>(0).qpn(), ring.consumed), (0x43, 0));
         assert!(next(&mut ring).is_some());
     }
 
@@ -456,7 +464,7 @@ mod tests {
         // The card rewrites the entry between our two reads: the second read counts, as a whole.
         assert!(ring.is_ready());
         card.memory.write(card.place(0), error.as_bytes());
-        let taken = ring.take();
+        let taken = ring.take::<false>();
         let failure = decode(&taken).unwrap_err();
         assert_eq!((failure.failure, failure.work.index), (Failure::Syndrome(CqeSyndrome::LocalLength), 0xffff));
 
@@ -464,7 +472,7 @@ mod tests {
         let invalid = [0xff; 64];
         assert!(ring.is_ready());
         card.memory.write(card.place(1), &invalid);
-        let taken = ring.take();
+        let taken = ring.take::<false>();
         assert_eq!(decode(&taken).unwrap_err().failure, Failure::Unexpected(CqeOpcode::Invalid));
     }
 

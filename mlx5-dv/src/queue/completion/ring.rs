@@ -15,13 +15,15 @@ const OP_OWN: usize = 63;
 const INVALID: u8 = 0xf0;
 
 /// The copied fields of a CQE, at their offsets: all that is decoded. Declared field by field, so each copy is one load
-/// without shifts; the rest stays zero.
+/// without shifts; the rest stays zero. Those of frames are only copied where frames are received.
 #[derive(zerocopy::IntoBytes, zerocopy::Immutable)]
 #[repr(C)]
 struct Copied {
-    _offload: [u64; 3],
+    /// Of frames: the hash, the sum.
+    offload: [u64; 3],
     remote_qpn: u32,
-    _headers: u32,
+    /// Of frames: header types, verdicts, the VLAN tag.
+    headers: u32,
     /// `user_index`, then the immediate data.
     user_index: u64,
     _app: u32,
@@ -77,9 +79,9 @@ impl Entries {
         unsafe { self.slot(position).cast::<[u8; CQE]>().read_volatile() }
     }
 
-    /// Copies out entry `position`, which must be written.
+    /// Copies out entry `position`, which must be written; with `FRAMES` also the fields of frames.
     #[inline(always)]
-    pub(super) fn read(self, position: u32) -> Cqe {
+    pub(super) fn read<const FRAMES: bool>(self, position: u32) -> Cqe {
         // The card stores the owner bit last; the other fields must be loaded after it.
         barrier::from_device();
         let entry = self.slot(position).cast::<Copied>().as_ptr();
@@ -90,9 +92,9 @@ impl Entries {
             };
         }
         zerocopy::transmute!(Copied {
-            _offload: [0; 3],
+            offload: if FRAMES { load!(offload) } else { [0; 3] },
             remote_qpn: load!(remote_qpn),
-            _headers: 0,
+            headers: if FRAMES { load!(headers) } else { 0 },
             user_index: load!(user_index),
             _app: 0,
             byte_count: load!(byte_count),
@@ -135,10 +137,10 @@ impl CqRing {
         self.entries.is_written(self.consumed)
     }
 
-    /// Takes the next entry, which must be ready.
+    /// Takes the next entry, which must be ready; with `FRAMES` as [`Entries::read`].
     #[inline(always)]
-    pub(super) fn take(&mut self) -> Cqe {
-        let cqe = self.entries.read(self.consumed);
+    pub(super) fn take<const FRAMES: bool>(&mut self) -> Cqe {
+        let cqe = self.entries.read::<FRAMES>(self.consumed);
         self.consumed = self.consumed.wrapping_add(1);
         cqe
     }
@@ -169,7 +171,7 @@ impl CqRing {
 #[cold]
 #[inline(never)]
 pub(super) fn first_present(entries: Entries, mut position: u32, cq: &Cq) -> u32 {
-    while entries.is_written(position) && cq.is_former(&entries.read(position), position) {
+    while entries.is_written(position) && cq.is_former(&entries.read::<false>(position), position) {
         position = position.wrapping_add(1);
     }
     position

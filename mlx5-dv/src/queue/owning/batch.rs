@@ -3,9 +3,9 @@
 use std::mem;
 
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AnyDoorbell, Buffer};
+use crate::objects::{AnyDoorbell, Buffer, ReceiveRingOwner};
 use crate::queue::completion::decode::Side;
-use crate::queue::error::{Full, PostError};
+use crate::queue::error::PostError;
 use crate::queue::owning::in_flight::{InFlight, Refused, RefusedReason, Ticket, UNREPORTED};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
 use crate::queue::send::service::{Connected, Messages};
@@ -290,12 +290,14 @@ impl ConnectionBatch<'_> {
     }
 }
 
-/// Receives of a [`Connection`](crate::queue::Connection), which go to the card with one doorbell record: when it is
-/// [rung](Self::ring) or dropped.
+/// Receives of a [`Connection`](crate::queue::Connection), or of frames, which go to the card with one doorbell record:
+/// when it is [rung](Self::ring) or dropped.
 #[derive(Debug)]
 pub struct ConnectionReceives<'a> {
     /// `None` without a receive queue.
     batch: Option<ReceiveBatch<'a>>,
+    /// Why, then.
+    absent: RefusedReason,
     in_flight: &'a mut InFlight,
 }
 
@@ -310,35 +312,42 @@ impl Drop for ConnectionReceives<'_> {
 
 impl<'a> ConnectionReceives<'a> {
     #[inline(always)]
-    pub(super) fn new(queue: Option<&'a mut ReceiveQueue>, in_flight: &'a mut InFlight) -> Self {
-        ConnectionReceives { batch: queue.map(ReceiveQueue::batch), in_flight }
+    pub(super) fn new<O: ReceiveRingOwner>(
+        queue: Option<&'a mut ReceiveQueue<O>>,
+        in_flight: &'a mut InFlight,
+        absent: RefusedReason,
+    ) -> Self {
+        ConnectionReceives { batch: queue.map(ReceiveQueue::batch), absent, in_flight }
+    }
+
+    /// Posts a receive into `elements`; the caller keeps their buffers.
+    #[inline(always)]
+    fn post(&mut self, elements: &[DataSegment]) -> Result<(), RefusedReason> {
+        let wr_id = self.in_flight.next(Side::Receive)?;
+        let batch = self.batch.as_mut().ok_or(self.absent)?;
+        // SAFETY: `InFlight` then stores the buffers, and with them their regions, until the completion or until the
+        // queue was reset.
+        unsafe { batch.receive(wr_id, elements)? };
+        Ok(())
     }
 
     /// Receives one message into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline(always)]
     pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
-        let posted = self.in_flight.next(Side::Receive).and_then(|wr_id| {
-            let batch = self.batch.as_mut().ok_or(PostError::from(Full))?;
-            // SAFETY: `InFlight::keep` then stores the buffer, and with it its region, until the completion or until
-            // the queue pair was reset.
-            unsafe { batch.receive(wr_id, &[buffer.segment()]) }
-        });
-        self.in_flight.keep(posted.map_err(RefusedReason::from), Side::Receive, Some(buffer))
+        let posted = self.post(&[buffer.segment()]);
+        self.in_flight.keep(posted, Side::Receive, Some(buffer))
     }
 
     /// Receives one message into all `buffers`, one after the other, as many as [`ConnectionOptions::recv_sges`]. Each
-    /// comes back by a [`Done`](crate::queue::Done) of its own, with the same ticket, the unused ones, too.
+    /// comes back by a [`Done`](crate::queue::Done) of its own, with the same ticket, the unused ones, too. Of frames:
+    /// the buffers may differ in length and region, so that headers and payloads are apart.
     ///
     /// # Errors
     /// [`RefusedReason`]; `buffers` is unchanged. Otherwise it is empty afterwards, and keeps its memory for the next.
     ///
     /// [`ConnectionOptions::recv_sges`]: crate::queue::ConnectionOptions::recv_sges
     pub fn receive_all(&mut self, buffers: &mut Vec<Buffer>) -> Result<Ticket, RefusedReason> {
-        let elements = segments(buffers)?;
-        let wr_id = self.in_flight.next(Side::Receive)?;
-        let batch = self.batch.as_mut().ok_or(PostError::from(Full))?;
-        // SAFETY: `InFlight::keep_all` then stores the buffers, as in `receive`.
-        unsafe { batch.receive(wr_id, elements.as_slice())? };
+        self.post(segments(buffers)?.as_slice())?;
         Ok(self.in_flight.keep_all(Side::Receive, buffers, true))
     }
 
@@ -348,7 +357,7 @@ impl<'a> ConnectionReceives<'a> {
 }
 
 /// Elements of one work request.
-struct Segments {
+pub(super) struct Segments {
     all: [DataSegment; MOST_SEGMENTS],
     len: usize,
 }
@@ -357,13 +366,17 @@ struct Segments {
 const MOST_SEGMENTS: usize = 62;
 
 impl Segments {
-    fn as_slice(&self) -> &[DataSegment] {
+    pub(super) fn as_slice(&self) -> &[DataSegment] {
         &self.all[..self.len]
+    }
+
+    pub(super) fn as_mut_slice(&mut self) -> &mut [DataSegment] {
+        &mut self.all[..self.len]
     }
 }
 
 /// The `buffers` as elements.
-fn segments(buffers: &[Buffer]) -> Result<Segments, PostError> {
+pub(super) fn segments(buffers: &[Buffer]) -> Result<Segments, PostError> {
     let refused = PostError::TooManySges { given: buffers.len(), most: MOST_SEGMENTS };
     let mut segments = Segments { all: [DataSegment { addr: 0, len: 0, lkey: 0 }; MOST_SEGMENTS], len: buffers.len() };
     let elements = segments.all.get_mut(..buffers.len()).ok_or(refused)?;

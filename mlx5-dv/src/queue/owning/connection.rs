@@ -16,7 +16,7 @@ use crate::memory::RemoteAddress;
 use crate::objects::{AccessFlags, AnyDoorbell, Buffer, DoorbellKind, Pd, QueuePair, RtrAttributes, RtsAttributes};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, WorkError};
-use crate::queue::error::RetireError;
+use crate::queue::error::{Full, PostError, RetireError};
 use crate::queue::events::EventSource;
 use crate::queue::send::SendBatch;
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
@@ -145,7 +145,7 @@ impl<S: Connected> Connection<S> {
     /// Starts a batch of receives.
     #[inline(always)]
     pub fn receives(&mut self) -> ConnectionReceives<'_> {
-        ConnectionReceives::new(self.link.queues.receive.as_mut(), &mut self.in_flight)
+        ConnectionReceives::new(self.link.queues.receive.as_mut(), &mut self.in_flight, PostError::from(Full).into())
     }
 
     /// Receives one message into `buffer`. Errors: [`Refused`], with the buffer.
@@ -467,6 +467,8 @@ impl Connection {
 }
 
 impl<S: Connected> Wait for Connection<S> {
+    type Completion = Completion;
+
     // Inlined, so that what is done is not copied from caller to caller.
     #[inline(always)]
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {

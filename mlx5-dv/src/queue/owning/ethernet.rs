@@ -1,26 +1,26 @@
 //! A send and a receive queue for frames that own the buffers in flight.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_prm::ctx::InlineMode;
-
+use super::batch::ConnectionReceives;
+use super::frame_batch::FrameBatch;
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use super::listening::Listening;
 use super::queues::{Queues, Wait};
 use crate::device::Device;
 use crate::error::Error;
-use crate::memory::DataSegment;
 use crate::net::Mac;
 use crate::objects::{
-    AnyDoorbell, Buffer, Copying, CqOptions, DoorbellKind, MOST_HEADERS, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
-    TransportDomain, Uar, headers,
+    AnyDoorbell, Buffer, Copying, CqOptions, DoorbellKind, Pd, QueueCounter, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
+    TransportDomain, Uar, VlanTag,
 };
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::Side;
-use crate::queue::error::{PostError, RetireError};
+use crate::queue::completion::decode::FrameCompletion;
+use crate::queue::error::RetireError;
 use crate::queue::receive::ethernet::EthernetReceiveQueue;
 use crate::queue::send::ethernet::{EthernetSendQueue, FrameFlags};
 
@@ -32,6 +32,15 @@ pub struct EthernetOptions {
     pub send_depth: u32,
     /// Maximum number of receives posted. Default: 128.
     pub recv_depth: u32,
+    /// Maximum number of buffers of a frame that is sent. Default: 1.
+    pub send_sges: u16,
+    /// Maximum number of buffers of a receive. Default: 1.
+    pub recv_sges: u16,
+    /// Whether the card strips the VLAN tag of received frames, and tells it by their completions
+    /// ([`FrameCompletion::stripped_vlan`]). Default: no.
+    pub strip_vlan: bool,
+    /// Counts frames that found no receive posted. Default: none.
+    pub counter: Option<Arc<QueueCounter>>,
     /// Longest frame of [`send_inline`](EthernetQueue::send_inline) in bytes. Default: 18, which holds headers only.
     pub inline_bytes: u16,
     /// Whether waits sleep instead of polling. Default: no.
@@ -49,6 +58,10 @@ impl Default for EthernetOptions {
         EthernetOptions {
             send_depth: 128,
             recv_depth: 128,
+            send_sges: 1,
+            recv_sges: 1,
+            strip_vlan: false,
+            counter: None,
             inline_bytes: 18,
             events: false,
             vector: 0,
@@ -60,8 +73,9 @@ impl Default for EthernetOptions {
 
 /// Raw Ethernet: a send queue, a receive queue, their completion queue, and the buffers in flight.
 ///
-/// Each frame takes its [`Buffer`], and [`poll`](Self::poll) returns it; the length of a received frame is in its
-/// completion ([`Completion::byte_len`](crate::queue::Completion::byte_len)). No frames are received before
+/// Each frame takes its [`Buffer`], and [`poll`](Self::poll) returns it; what the card says of a received frame, its
+/// length first, is in its [`FrameCompletion`]. Several frames go to the card with one doorbell by
+/// [`batch`](Self::batch) and [`receives`](Self::receives). No frames are received before
 /// [`listen`](Self::listen). On DevX, sending and listening require CAP_NET_RAW.
 ///
 /// A frame that fails moves its queue to ERR: work posted there completes with flush errors, later work is not
@@ -71,6 +85,8 @@ impl Default for EthernetOptions {
 #[derive(Debug)]
 pub struct EthernetQueue {
     in_flight: InFlight,
+    /// What completed together with the last that was polled.
+    met: VecDeque<Done<FrameCompletion>>,
     events: bool,
     listening: Option<Listening>,
     tir: Arc<Tir>,
@@ -105,12 +121,18 @@ impl EthernetQueue {
         cq_options.events = options.events;
         let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
         let tis = Tis::create(domain, options.priority)?;
-        let sq_options = SqOptions::default().wqes(options.send_depth).inline_bytes(options.inline_bytes);
-        let sq = Sq::create(pd, &uar, &tis, cq.cq(), sq_options)?;
-        let rq = Rq::create(pd, cq.cq(), RqOptions::default().wqes(options.recv_depth))?;
+        let sq_options = SqOptions::default().wqes(options.send_depth).sges(options.send_sges);
+        let sq = Sq::create(pd, &uar, &tis, cq.cq(), sq_options.inline_bytes(options.inline_bytes))?;
+        let mut rq_options = RqOptions::default().wqes(options.recv_depth).sges(options.recv_sges);
+        (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
+        let rq = Rq::create(pd, cq.cq(), rq_options)?;
         let tir = Tir::create(domain, &rq)?;
         let mut queue = EthernetQueue {
-            in_flight: InFlight::new(options.send_depth, options.recv_depth),
+            in_flight: InFlight::of_several(
+                (options.send_depth, options.send_sges),
+                (options.recv_depth, options.recv_sges),
+            ),
+            met: VecDeque::new(),
             events: options.events,
             listening: None,
             tir,
@@ -170,98 +192,60 @@ impl EthernetQueue {
         Listening::replace(&mut self.listening, groups, &self.tir)
     }
 
+    /// As [`listen`](Self::listen), but receives every frame that reaches the port, whoever it is for, and what other
+    /// functions of the port send: promiscuous mode.
+    ///
+    /// # Errors
+    /// As there; on DevX [`Error::Invalid`], as the port's mode is the kernel's.
+    pub fn listen_to_all(&mut self) -> Result<(), Error> {
+        Listening::to_all(&mut self.listening, &self.tir)
+    }
+
     /// Number of frames in flight, and of receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
         self.in_flight.in_flight()
     }
 
+    /// Starts a batch of frames, which go to the card with one doorbell.
+    #[inline(always)]
+    pub fn batch(&mut self) -> FrameBatch<'_> {
+        FrameBatch::new(self.queues.send.as_mut(), &mut self.in_flight, self.sq.inline_mode())
+    }
+
+    /// Starts a batch of receives, which go to the card together.
+    #[inline(always)]
+    pub fn receives(&mut self) -> ConnectionReceives<'_> {
+        ConnectionReceives::new(self.queues.receive.as_mut(), &mut self.in_flight, RefusedReason::NotReset)
+    }
+
     /// Receives one frame into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
-        let posted = self.post_receive(buffer.segment());
-        self.in_flight.keep(posted, Side::Receive, Some(buffer))
-    }
-
-    fn post_receive(&mut self, segment: DataSegment) -> Result<(), RefusedReason> {
-        let wr_id = self.in_flight.next(Side::Receive)?;
-        let queue = self.queues.receive.as_mut().ok_or(RefusedReason::NotReset)?;
-        let mut batch = queue.batch();
-        // SAFETY: `InFlight::keep` stores the buffer, which holds its region, in the table next. It leaves the table
-        // with its completion, or after a reset of the queue.
-        unsafe { batch.receive(wr_id, &[segment])? };
-        batch.ring();
-        Ok(())
+        self.receives().receive(buffer)
     }
 
     /// Sends the frame in `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send(&mut self, buffer: Buffer, flags: FrameFlags) -> Result<Ticket, Refused> {
-        let posted = self.post_send(&buffer, flags);
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
+        self.batch().send(buffer, flags)
     }
 
-    fn post_send(&mut self, buffer: &Buffer, flags: FrameFlags) -> Result<(), RefusedReason> {
-        let wr_id = self.in_flight.next(Side::Send)?;
-        let queue = self.queues.send.as_mut().ok_or(RefusedReason::NotReset)?;
-        let mode = queue.sq().inline_mode();
-        let mut start = [0; MOST_HEADERS];
-        let inline = match mode {
-            InlineMode::None => 0,
-            _ => {
-                let known = buffer.len().min(start.len());
-                buffer.read(0, &mut start[..known]);
-                headers(mode, &start[..known], buffer.len()).min(known)
-            }
-        };
-        let mut rest = buffer.segment();
-        (rest.addr, rest.len) = (rest.addr + inline as u64, rest.len - inline as u32);
-        let mut batch = queue.batch();
-        // SAFETY: as in `post_receive`: the buffer is kept until its completion.
-        unsafe { batch.send(wr_id, flags | FrameFlags::SIGNALLED, &start[..inline], &[rest])? };
-        batch.ring();
-        Ok(())
+    /// As [`FrameBatch::send_tagged`].
+    pub fn send_tagged(&mut self, buffer: Buffer, flags: FrameFlags, tag: VlanTag) -> Result<Ticket, Refused> {
+        self.batch().send_tagged(buffer, flags, tag)
     }
 
     /// Sends the TCP or UDP packet in `buffer`, whose headers are its first `headers` bytes; the card divides it into
     /// frames of `mss` bytes beside their headers. See
     /// [`SendBatch::send_large`](crate::queue::SendBatch::send_large). Errors: [`Refused`], with the buffer.
     pub fn send_large(&mut self, buffer: Buffer, headers: usize, mss: u16) -> Result<Ticket, Refused> {
-        let posted = self.post_large(&buffer, headers, mss);
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
-    }
-
-    fn post_large(&mut self, buffer: &Buffer, headers: usize, mss: u16) -> Result<(), RefusedReason> {
-        let wr_id = self.in_flight.next(Side::Send)?;
-        let queue = self.queues.send.as_mut().ok_or(RefusedReason::NotReset)?;
-        let mut start = [0; MOST_HEADERS];
-        let start = match start.get_mut(..headers.min(buffer.len())) {
-            Some(start) if start.len() == headers => start,
-            _ => return Err(PostError::LargeSendHeaders { given: headers }.into()),
-        };
-        buffer.read(0, start);
-        let mut rest = buffer.segment();
-        (rest.addr, rest.len) = (rest.addr + headers as u64, rest.len - headers as u32);
-        let mut batch = queue.batch();
-        // SAFETY: as in `post_receive`: the buffer is kept until its completion.
-        unsafe { batch.send_large(wr_id, FrameFlags::SIGNALLED, start, mss, &[rest])? };
-        batch.ring();
-        Ok(())
+        self.batch().send_large(buffer, headers, mss)
     }
 
     /// Sends `frame`, which is copied at once. Errors: [`Refused`].
     #[inline]
     pub fn send_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<Ticket, Refused> {
-        let posted = self.post_inline(frame, flags);
-        self.in_flight.keep(posted, Side::Send, None)
-    }
-
-    fn post_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<(), RefusedReason> {
-        let wr_id = self.in_flight.next(Side::Send)?;
-        let queue = self.queues.send.as_mut().ok_or(RefusedReason::NotReset)?;
-        let mut batch = queue.batch();
-        batch.send_inline(wr_id, flags | FrameFlags::SIGNALLED, frame)?;
-        batch.ring();
-        Ok(())
+        self.batch().send_inline(frame, flags)
     }
 
     /// The next frame that was sent or received, with its buffer; `None` if there is none.
@@ -269,7 +253,10 @@ impl EthernetQueue {
     /// # Errors
     /// [`RetireError`] if a completion does not match any work request in flight: the card or the driver is faulty.
     #[inline]
-    pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
+    pub fn poll(&mut self) -> Result<Option<Done<FrameCompletion>>, RetireError> {
+        if let Some(done) = self.met.pop_front() {
+            return Ok(Some(done));
+        }
         self.poll_card()
     }
 
@@ -278,7 +265,10 @@ impl EthernetQueue {
     /// # Errors
     /// [`Error::Timeout`] ([`Duration::MAX`] means no limit), [`Error::CompletionQueue`] if the completion queue
     /// overran, [`Error::Dead`], [`Error::InvalidResponse`] as for [`poll`](Self::poll).
-    pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
+    pub fn wait(&mut self, timeout: Duration) -> Result<Done<FrameCompletion>, Error> {
+        if let Some(done) = self.met.pop_front() {
+            return Ok(done);
+        }
         let deadline = self.deadline(timeout);
         self.wait_card(&deadline, timeout)
     }
@@ -286,7 +276,10 @@ impl EthernetQueue {
     /// As [`poll`](Self::poll), but waits for a frame; for tasks of any executor. `readable` and the errors are those
     /// of [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready). The queues need
     /// [`EthernetOptions::events`].
-    pub async fn next(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Done, Error> {
+    pub async fn next(
+        &mut self,
+        mut readable: impl AsyncFnMut() -> io::Result<()>,
+    ) -> Result<Done<FrameCompletion>, Error> {
         loop {
             if let Some(done) = self.poll()? {
                 return Ok(done);
@@ -310,17 +303,19 @@ impl EthernetQueue {
         self.queues.close();
         self.sq.reset()?;
         self.rq.reset()?;
-        let buffers = self.in_flight.drain().collect();
+        let buffers = self.met.drain(..).filter_map(|done| done.buffer).chain(self.in_flight.drain()).collect();
         self.start()?;
         Ok(buffers)
     }
 }
 
 impl Wait for EthernetQueue {
+    type Completion = FrameCompletion;
+
     #[inline]
-    fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
-        let Some((wr_id, result)) = self.queues.poll()? else { return Ok(None) };
-        self.in_flight.done(wr_id, result).map(Some)
+    fn poll_card(&mut self) -> Result<Option<Done<FrameCompletion>>, RetireError> {
+        let Some((wr_id, result)) = self.queues.poll_frame()? else { return Ok(None) };
+        self.in_flight.done_all(wr_id, result, &mut self.met).map(Some)
     }
 
     fn cq(&mut self) -> &mut CompletionQueue {

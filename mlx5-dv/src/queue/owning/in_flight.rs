@@ -14,15 +14,18 @@ pub struct Ticket(u64);
 
 /// A completed work request, with its buffer. One of several buffers is completed by as many, with the same ticket, in
 /// the order of the buffers.
+///
+/// `C` is what is known of one that succeeded: a [`Completion`], or a
+/// [`FrameCompletion`](crate::queue::ethernet::FrameCompletion) of a queue of Ethernet frames.
 #[derive(Debug)]
-pub struct Done {
+pub struct Done<C = Completion> {
     /// The work request.
     pub ticket: Ticket,
     /// Its buffer, returned; `None` for inline data.
     pub buffer: Option<Buffer>,
     /// Its completion or error. A quiet work request ([`ConnectionBatch::quiet`](crate::queue::ConnectionBatch::quiet))
     /// that succeeds has none: then it is the completion of the one that reported it.
-    pub result: Result<Completion, WorkError>,
+    pub result: Result<C, WorkError>,
     /// Where the buffer is in the message.
     part: Part,
 }
@@ -46,13 +49,15 @@ impl Done {
     pub(super) fn of_unreported(error: WorkError) -> Self {
         Done { ticket: Ticket(u64::MAX), buffer: None, result: Err(error), part: WHOLE }
     }
+}
 
+impl<C: AsRef<Completion>> Done<C> {
     /// The message or frame that was received, where the card put it: for a receive into a buffer of an
     /// [`ExclusiveRegion`](crate::objects::ExclusiveRegion). Of a receive into several buffers, what is in this one.
     /// `None` for anything else, errors and RDMA WRITEs with immediate among them, and for a length beyond the buffers,
     /// which only a faulty card reports.
     pub fn received(&self) -> Option<&[u8]> {
-        let completion = self.result.as_ref().ok()?;
+        let completion = self.result.as_ref().ok()?.as_ref();
         match completion.operation {
             Operation::Sent(_) | Operation::WrittenImm(_) => None,
             Operation::Received | Operation::ReceivedImm(_) | Operation::ReceivedInvalidate(_) => {
@@ -366,18 +371,24 @@ impl InFlight {
     /// Removes the completed work request with `wr_id`, and returns it with `result`. For queues whose work requests
     /// all complete, and have one buffer.
     #[inline(always)]
-    pub(super) fn done(&mut self, wr_id: u64, result: Result<Completion, WorkError>) -> Result<Done, RetireError> {
+    pub(super) fn done<C>(&mut self, wr_id: u64, result: Result<C, WorkError>) -> Result<Done<C>, RetireError>
+    where
+        C: AsRef<Completion> + From<Completion> + Copy,
+    {
         self.done_all(wr_id, result, &mut VecDeque::new())
     }
 
     /// As [`done`](Self::done), of any work request: what completes with it is added to `later`, in order.
     #[inline(always)]
-    pub(super) fn done_all(
+    pub(super) fn done_all<C>(
         &mut self,
         wr_id: u64,
-        result: Result<Completion, WorkError>,
-        later: &mut VecDeque<Done>,
-    ) -> Result<Done, RetireError> {
+        result: Result<C, WorkError>,
+        later: &mut VecDeque<Done<C>>,
+    ) -> Result<Done<C>, RetireError>
+    where
+        C: AsRef<Completion> + From<Completion> + Copy,
+    {
         let work = work_of(&result);
         let table = self.table(work.side);
         let entry = table.take(wr_id).ok_or_else(|| RetireError::nothing_in_flight(work))?;
@@ -390,13 +401,13 @@ impl InFlight {
 
     /// Completes `end` of `slot` with `result`, and what its group has before it. Returns the first of them.
     #[cold]
-    fn done_group(
+    fn done_group<C: From<Completion> + Copy>(
         table: &mut Table,
         slot: u32,
         end: Entry,
-        result: Result<Completion, WorkError>,
-        later: &mut VecDeque<Done>,
-    ) -> Done {
+        result: Result<C, WorkError>,
+        later: &mut VecDeque<Done<C>>,
+    ) -> Done<C> {
         let mut group = Group { ticket: end.ticket, result, offset: 0 };
         let mut first = None;
         table.take_before(&end, slot, |entry| {
@@ -439,16 +450,16 @@ impl InFlight {
 }
 
 /// Entries that complete together, in order.
-struct Group {
+struct Group<C> {
     /// The work request that has a completion, and that.
     ticket: Ticket,
-    result: Result<Completion, WorkError>,
+    result: Result<C, WorkError>,
     /// Offset of its next buffer in the message.
     offset: u32,
 }
 
-impl Group {
-    fn done(&mut self, ticket: Ticket, buffer: Option<Buffer>, is_last: bool) -> Done {
+impl<C: From<Completion> + Copy> Group<C> {
+    fn done(&mut self, ticket: Ticket, buffer: Option<Buffer>, is_last: bool) -> Done<C> {
         if ticket != self.ticket {
             return Done { ticket, buffer, result: Ok(self.reported()), part: WHOLE };
         }
@@ -460,14 +471,16 @@ impl Group {
 
     /// The completion of those before it: work requests complete in order, and one that fails has a completion of its
     /// own (IBTA 10.8.5.1).
-    fn reported(&self) -> Completion {
-        self.result.unwrap_or_else(|error| Completion {
-            work: error.work,
-            operation: Operation::Sent(error.opcode),
-            byte_len: 0,
-            remote_qpn: 0,
-            user_index: error.user_index,
-            timestamp: Timestamp::default(),
+    fn reported(&self) -> C {
+        self.result.unwrap_or_else(|error| {
+            C::from(Completion {
+                work: error.work,
+                operation: Operation::Sent(error.opcode),
+                byte_len: 0,
+                remote_qpn: 0,
+                user_index: error.user_index,
+                timestamp: Timestamp::default(),
+            })
         })
     }
 }

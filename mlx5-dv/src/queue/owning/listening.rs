@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::device::{Device, check_groups};
 use crate::error::Error;
-use crate::net::Mac;
+use crate::net::{Mac, Promiscuous};
 use crate::objects::{FlowGroup, FlowMatch, FlowMatcher, FlowRule, FlowTable, Tir};
 
 /// Rules that match the same fields, at least one, and where matching frames go.
@@ -36,6 +36,7 @@ pub(super) fn addresses(device: &Device, groups: &[Mac]) -> Result<Vec<Mac>, Err
 #[derive(Debug)]
 pub(super) struct Listening {
     _rules: Vec<FlowRule>,
+    is_promiscuous: bool,
     device: Arc<Device>,
 }
 
@@ -47,6 +48,20 @@ impl Listening {
         *listening = None;
         let classes = [Class::by_address(&addresses, tir)];
         *listening = Some(Self::start(tir.device(), &addresses, &classes)?);
+        Ok(())
+    }
+
+    /// Brings all frames of the port to `tir`, in place of what `listening` did.
+    pub(super) fn to_all(listening: &mut Option<Self>, tir: &Arc<Tir>) -> Result<(), Error> {
+        *listening = None;
+        let device = tir.device();
+        device.check_promiscuous()?;
+        let all = [Class { rules: vec![(FlowMatch::new(), Arc::clone(tir))] }];
+        let mut started = Self::alone(device, &[Mac::BROADCAST], &all)?;
+        // Before it is set: dropping clears it.
+        started.is_promiscuous = true;
+        device.set_promiscuous(Promiscuous::all())?;
+        *listening = Some(started);
         Ok(())
     }
 
@@ -71,7 +86,7 @@ impl Listening {
             }
             start = end;
         }
-        let listening = Listening { _rules: rules, device: Arc::clone(device) };
+        let listening = Listening { _rules: rules, is_promiscuous: false, device: Arc::clone(device) };
         // Broadcast counts as multicast here: Linux lists it, too.
         device.set_multicast(&addresses[1..])?;
         table.set_root()?;
@@ -86,17 +101,27 @@ impl Listening {
                 rules.push(FlowRule::beside_kernel(&matcher, matched, tir)?);
             }
         }
-        Ok(Listening { _rules: rules, device: Arc::clone(device) })
+        Ok(Listening { _rules: rules, is_promiscuous: false, device: Arc::clone(device) })
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if self.device.is_owned()
-            && let Err(error) = self.device.set_multicast(&[])
-            && !error.is_dead()
-        {
-            tracing::warn!(%error, "the function's list of multicast addresses is left as it was");
+        if !self.device.is_owned() {
+            return;
         }
+        clear(self.device.set_multicast(&[]), "list of multicast addresses");
+        if self.is_promiscuous {
+            clear(self.device.set_promiscuous(Promiscuous::empty()), "promiscuous mode");
+        }
+    }
+}
+
+/// Logs what could not be cleared. On a dead card nothing is left to be.
+fn clear(cleared: Result<(), Error>, what: &str) {
+    if let Err(error) = cleared
+        && !error.is_dead()
+    {
+        tracing::warn!(%error, "the function's {what} is left as it was");
     }
 }

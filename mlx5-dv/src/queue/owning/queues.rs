@@ -9,7 +9,7 @@ use super::in_flight::Done;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::objects::ReceiveRingOwner;
-use crate::queue::completion::decode::{Completion, Side, Work, WorkError, work_of};
+use crate::queue::completion::decode::{Completion, FrameCompletion, Side, Work, WorkError, work_of};
 use crate::queue::completion::{CompletionQueue, Completions};
 use crate::queue::error::RetireError;
 use crate::queue::receive::ReceiveQueue;
@@ -37,7 +37,7 @@ impl<O: ReceiveRingOwner> Retire for ReceiveQueue<O> {
 }
 
 /// A completion, and the `wr_id` of its retired work request.
-pub(super) type Retired = (u64, Result<Completion, WorkError>);
+pub(super) type Retired<C = Completion> = (u64, Result<C, WorkError>);
 
 /// The queues of one connection, as far as present.
 #[derive(Debug)]
@@ -55,6 +55,13 @@ impl<S: Retire, R: Retire> Queues<S, R> {
         retire(&mut self.send, &mut self.receive, result).map(Some)
     }
 
+    /// As [`poll`](Self::poll), of frames.
+    #[inline(always)]
+    pub(super) fn poll_frame(&mut self) -> Result<Option<Retired<FrameCompletion>>, RetireError> {
+        let Some(result) = self.cq.poll_frame() else { return Ok(None) };
+        retire(&mut self.send, &mut self.receive, result).map(Some)
+    }
+
     /// As [`CompletionQueue::poll_batch`].
     #[inline(always)]
     pub(super) fn poll_batch(&mut self, most: usize) -> RetiredBatch<'_, S, R> {
@@ -69,11 +76,11 @@ impl<S: Retire, R: Retire> Queues<S, R> {
 }
 
 #[inline(always)]
-fn retire<S: Retire, R: Retire>(
+fn retire<S: Retire, R: Retire, C: AsRef<Completion>>(
     send: &mut Option<S>,
     receive: &mut Option<R>,
-    result: Result<Completion, WorkError>,
-) -> Result<Retired, RetireError> {
+    result: Result<C, WorkError>,
+) -> Result<Retired<C>, RetireError> {
     let work = work_of(&result);
     let wr_id = match work.side {
         Side::Send => send.as_mut().map(|queue| queue.retire(&work)),
@@ -106,8 +113,11 @@ const POLLS: u32 = 64;
 
 /// A queue whose completions can be waited for.
 pub(super) trait Wait {
+    /// What is known of a work request that succeeded.
+    type Completion;
+
     /// Polls for the next completed work request.
-    fn poll_card(&mut self) -> Result<Option<Done>, RetireError>;
+    fn poll_card(&mut self) -> Result<Option<Done<Self::Completion>>, RetireError>;
 
     /// Its completion queue.
     fn cq(&mut self) -> &mut CompletionQueue;
@@ -121,7 +131,7 @@ pub(super) trait Wait {
     }
 
     /// Waits for the next completed work request until `deadline`, which is `timeout` after the start of the wait.
-    fn wait_card(&mut self, deadline: &Deadline, timeout: Duration) -> Result<Done, Error> {
+    fn wait_card(&mut self, deadline: &Deadline, timeout: Duration) -> Result<Done<Self::Completion>, Error> {
         let clock = self.cq().cq().clock().clone();
         let spin_until = Deadline::after(&clock, SPIN);
         loop {

@@ -14,11 +14,12 @@ use crate::error::Error;
 use crate::memory::DataSegment;
 use crate::net::Mac;
 use crate::objects::{
-    AccessFlags, Compression, Cq, CqOptions, MemoryRegion, Pd, Rq, RqOptions, Strides, Tir, TransportDomain, Uar,
+    AccessFlags, Compression, Cq, CqOptions, MemoryRegion, Pd, QueueCounter, Rq, RqOptions, Strides, Tir,
+    TransportDomain, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::compressed::CompressedCompletionQueue;
-use crate::queue::completion::decode::{Completion, WorkError};
+use crate::queue::completion::decode::{FrameCompletion, WorkError};
 use crate::queue::error::RetireError;
 use crate::queue::receive::striding::StridingReceiveQueue;
 
@@ -36,11 +37,24 @@ pub struct StridingOptions {
     pub events: bool,
     /// The completion vector of its completion queue. Default: 0.
     pub vector: u32,
+    /// Whether the card strips VLAN tags: as
+    /// [`EthernetOptions::strip_vlan`](super::ethernet::EthernetOptions::strip_vlan). Default: no.
+    pub strip_vlan: bool,
+    /// Counts frames that found no buffer posted. Default: none.
+    pub counter: Option<Arc<QueueCounter>>,
 }
 
 impl Default for StridingOptions {
     fn default() -> Self {
-        StridingOptions { strides: Strides::new(64, 2048), posted: 8, spare: 8, events: false, vector: 0 }
+        StridingOptions {
+            strides: Strides::new(64, 2048),
+            posted: 8,
+            spare: 8,
+            events: false,
+            vector: 0,
+            strip_vlan: false,
+            counter: None,
+        }
     }
 }
 
@@ -49,7 +63,7 @@ pub trait Receives: sealed::Sealed {
     /// The object.
     fn cq(&self) -> &Arc<Cq>;
     /// The next completion.
-    fn poll(&mut self) -> Option<Result<Completion, WorkError>>;
+    fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>>;
     /// Waits until there may be one. Errors: [`Error::Timeout`], [`Error::Dead`].
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error>;
 }
@@ -66,8 +80,8 @@ impl Receives for CompletionQueue {
     }
 
     #[inline(always)]
-    fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
-        self.poll()
+    fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>> {
+        self.poll_frame()
     }
 
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
@@ -81,8 +95,8 @@ impl Receives for CompressedCompletionQueue {
     }
 
     #[inline(always)]
-    fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
-        self.poll()
+    fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>> {
+        self.poll_frame()
     }
 
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
@@ -109,13 +123,14 @@ pub struct Packet {
     slab: Arc<Slab>,
     at: u32,
     len: u32,
-    completion: Completion,
+    completion: FrameCompletion,
 }
 
 impl Packet {
-    /// Its completion: timestamp, flow tag ([`Work::qpn`](crate::queue::Work::qpn)).
-    /// [`Completion::byte_len`] counts strides, too: the length is that of the slice.
-    pub fn completion(&self) -> &Completion {
+    /// Its completion: what the card found out about it, flow tag, timestamp.
+    /// [`Completion::byte_len`](crate::queue::Completion::byte_len) counts strides, too: the length is that of the
+    /// slice.
+    pub fn completion(&self) -> &FrameCompletion {
         &self.completion
     }
 }
@@ -217,7 +232,9 @@ impl<C: Receives> StridingQueue<C> {
         let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
         cq_options.events = options.events;
         let cq = create(&uar, cq_options.beside(pd))?;
-        let rq = Rq::create(pd, cq.cq(), RqOptions::default().wqes(posted).strides(strides))?;
+        let mut rq_options = RqOptions::default().wqes(posted).strides(strides);
+        (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
+        let rq = Rq::create(pd, cq.cq(), rq_options)?;
         let tir = Tir::create(&TransportDomain::alloc(pd.device())?, &rq)?;
         let count = posted.saturating_add(options.spare) as usize;
         let region = MemoryRegion::allocate(pd, count.saturating_mul(strides.buffer()), AccessFlags::LOCAL_WRITE)?;
@@ -264,6 +281,14 @@ impl<C: Receives> StridingQueue<C> {
     /// As there.
     pub fn listen(&mut self, groups: &[Mac]) -> Result<(), Error> {
         Listening::replace(&mut self.listening, groups, &self.tir)
+    }
+
+    /// As [`EthernetQueue::listen_to_all`](super::ethernet::EthernetQueue::listen_to_all).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn listen_to_all(&mut self) -> Result<(), Error> {
+        Listening::to_all(&mut self.listening, &self.tir)
     }
 
     /// Posts the buffers that no packet holds, as far as the ring has room.

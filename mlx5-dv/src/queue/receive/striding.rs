@@ -161,7 +161,7 @@ impl StridingReceiveQueue {
     /// [`RetireError`] for a completion of another queue, of strides that are used already or not posted, or of bytes
     /// outside its strides. Nothing changes.
     #[inline]
-    pub fn take(&mut self, result: &Result<Completion, WorkError>) -> Result<Strided, RetireError> {
+    pub fn take<C: AsRef<Completion>>(&mut self, result: &Result<C, WorkError>) -> Result<Strided, RetireError> {
         let work = work_of(result);
         let ring = &mut self.ring;
         if work.side != Side::Receive || work.qpn != ring.rqn && !self.object.is_tagged() {
@@ -171,7 +171,7 @@ impl StridingReceiveQueue {
             return Err(RetireError::NotInFlight { work, first: ring.oldest as u16, end: ring.posted as u16 });
         }
         match result {
-            Ok(completion) => ring.take_packet(&work, completion.byte_len),
+            Ok(completion) => ring.take_packet(&work, completion.as_ref().byte_len),
             Err(_) => Ok(ring.advance(ring.strides.count - ring.used, None)),
         }
     }

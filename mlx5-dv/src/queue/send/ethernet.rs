@@ -10,7 +10,10 @@ use super::service::Service;
 use super::wqe::{Head, Request, WrFlags};
 use super::{SendBatch, SendQueue};
 use crate::memory::DataSegment;
-use crate::objects::{AnyDoorbell, ETHERNET, FrameLimits, Leased, RingPermit, SendLimits, Sq, headers, most_headers};
+use crate::objects::{
+    AnyDoorbell, ETHERNET, FrameLimits, Leased, RingPermit, SERVICE_VLAN, SendLimits, Sq, VLAN, VlanTag, headers,
+    most_headers,
+};
 use crate::queue::error::PostError;
 
 /// Inline bytes in the Ethernet segment itself.
@@ -68,6 +71,44 @@ impl Head for Start<'_> {
             .l3_csum(self.flags.contains(FrameFlags::L3_CHECKSUM))
             .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM));
         store(segment, self.bytes, room, at);
+    }
+}
+
+/// A frame into which the card inserts a VLAN tag: no byte of it is inlined.
+struct Tagged<'a> {
+    tci: u16,
+    is_service: bool,
+    flags: FrameFlags,
+    queue: &'a Frames,
+}
+
+impl Head for Tagged<'_> {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn check(&self, len: u64) -> Result<(), PostError> {
+        if !self.queue.limits.vlan_insertion {
+            return Err(PostError::NoVlanInsertion);
+        }
+        self.queue.check(&[], self.flags, len)
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>, at: usize) {
+        /// A service tag, in the place of `inline_hdr_sz`.
+        const SERVICE: u16 = 1;
+        let mut segment = EthSeg::ZERO;
+        segment
+            .w()
+            .l3_csum(self.flags.contains(FrameFlags::L3_CHECKSUM))
+            .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM))
+            .insert_vlan(true)
+            .inline_hdr_sz(if self.is_service { SERVICE } else { 0 })
+            .inline_hdr_start(self.tci);
+        room.store(at, zerocopy::transmute!(segment));
     }
 }
 
@@ -225,6 +266,29 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         self.post_frame(wr_id, flags, start, elements)
+    }
+
+    /// Sends a frame of all `elements`, into which the card inserts the VLAN tag `tag` after the addresses.
+    ///
+    /// # Errors
+    /// [`PostError::NoVlanInsertion`] on a card that does not insert tags (`wqe_vlan_insert`), or that requires inlined
+    /// headers; [`PostError::VlanTag`]; otherwise as for [`send`](Self::send).
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn send_tagged(
+        &mut self,
+        wr_id: u64,
+        flags: FrameFlags,
+        tag: VlanTag,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        let is_service = tag.ethertype == SERVICE_VLAN;
+        let tci = tag.tci().filter(|_| is_service || tag.ethertype == VLAN).ok_or(PostError::VlanTag { tag })?;
+        let wr_flags = if flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
+        self.post_elements(request, Tagged { tci, is_service, queue: self.service, flags }, elements)
     }
 
     /// Sends a frame, which is copied into the WQE at once. Errors: [`PostError`].

@@ -44,8 +44,6 @@ pub const ABSENT: &str = "memory is absent, and nobody is told";
 pub const UMR: &str = "key update not allowed";
 /// The data of a send changed between its first transmission and a retransmission or its completion.
 pub const BUFFER_CHANGED: &str = "send buffer changed before its completion";
-/// Not all entries of a CQ's ring are invalid when the first one is written. PRM "CQE Format".
-pub const RING_NOT_INITIALISED: &str = "CQE ring not initialised";
 /// The next CQE to be written already has the card's ownership bit: software changed it. PRM "CQE Format".
 pub const STALE_OWNER: &str = "stale owner bit";
 /// A completion arrived while the queue was full.

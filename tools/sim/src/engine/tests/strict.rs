@@ -163,23 +163,6 @@ fn an_entry_whose_owner_bit_software_changed() {
 }
 
 #[test]
-fn a_ring_is_initialised_before_its_first_completion() {
-    for (opcode, reported) in [(0xf0, &[][..]), (0x00, &[RING_NOT_INITIALISED])] {
-        let (mut bench, a, _) = Bench::standard();
-        let cqn = bench.qp_mut(a).cqn_send;
-        let ring = bench.f.nic.objects.cqs.get(cqn).unwrap().ring.clone();
-        for entry in 1..4 {
-            ring.write(&bench.f.nic.dma, entry * 64 + 63, &[opcode]).unwrap();
-        }
-        for _ in 0..2 {
-            bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
-            bench.run();
-        }
-        assert_eq!(bench.violations(), reported);
-    }
-}
-
-#[test]
 fn a_buffer_used_again_before_its_completion() {
     let (mut bench, a, _) = Bench::standard();
     let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);

@@ -1,0 +1,183 @@
+//! Several frames with one doorbell, with their buffers.
+
+use mlx5_prm::ctx::InlineMode;
+
+use super::batch::segments;
+use super::in_flight::{InFlight, Refused, RefusedReason, Ticket};
+use crate::memory::DataSegment;
+use crate::objects::{AnyDoorbell, Buffer, MOST_HEADERS, VlanTag, headers};
+use crate::queue::completion::decode::Side;
+use crate::queue::error::PostError;
+use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
+
+type Sends<'a> = EthernetSendBatch<'a, AnyDoorbell>;
+
+/// Frames of an [`EthernetQueue`](crate::queue::ethernet::EthernetQueue), which go to the card with one doorbell: when
+/// it is [rung](Self::ring) or dropped. Each takes its buffer; one that is refused returns it and changes nothing.
+#[derive(Debug)]
+pub struct FrameBatch<'a> {
+    /// `None` if the last reset failed.
+    sends: Option<Sends<'a>>,
+    in_flight: &'a mut InFlight,
+    mode: InlineMode,
+    is_quiet: bool,
+}
+
+impl Drop for FrameBatch<'_> {
+    /// Rings: the buffers of what was posted are in flight, and come back by completions alone.
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(sends) = self.sends.take() {
+            sends.ring();
+        }
+    }
+}
+
+impl<'a> FrameBatch<'a> {
+    #[inline(always)]
+    pub(super) fn new(
+        queue: Option<&'a mut EthernetSendQueue<AnyDoorbell>>,
+        in_flight: &'a mut InFlight,
+        mode: InlineMode,
+    ) -> Self {
+        FrameBatch { sends: queue.map(EthernetSendQueue::batch), in_flight, mode, is_quiet: false }
+    }
+
+    /// From here on, frames have no CQE of their own: as
+    /// [`ConnectionBatch::quiet`](crate::queue::ConnectionBatch::quiet). Each completes with the next frame that has
+    /// one, of this batch or a later one, just before it.
+    #[inline(always)]
+    pub fn quiet(&mut self) {
+        self.is_quiet = true;
+    }
+
+    /// From here on, each frame has a CQE: as at the start of a batch.
+    #[inline(always)]
+    pub fn signalled(&mut self) {
+        self.is_quiet = false;
+    }
+
+    /// Posts by `post`, which gets the `wr_id` and the flags. Returns whether it has a CQE of its own.
+    #[inline(always)]
+    fn post(
+        &mut self,
+        flags: FrameFlags,
+        post: impl FnOnce(&mut Sends<'a>, u64, FrameFlags) -> Result<(), PostError>,
+    ) -> Result<bool, RefusedReason> {
+        let wr_id = self.in_flight.next(Side::Send)?;
+        let sends = self.sends.as_mut().ok_or(RefusedReason::NotReset)?;
+        let completes = !self.is_quiet || !self.in_flight.may_be_quiet();
+        let signalled = if completes { FrameFlags::SIGNALLED } else { FrameFlags::empty() };
+        post(sends, wr_id, flags.difference(FrameFlags::SIGNALLED) | signalled)?;
+        Ok(completes)
+    }
+
+    /// As [`post`](Self::post), and keeps `buffer`, which the frame is in.
+    #[inline(always)]
+    fn post_buffer(
+        &mut self,
+        buffer: Buffer,
+        flags: FrameFlags,
+        post: impl FnOnce(&mut Sends<'a>, u64, FrameFlags, &Buffer) -> Result<(), PostError>,
+    ) -> Result<Ticket, Refused> {
+        match self.post(flags, |sends, wr_id, flags| post(sends, wr_id, flags, &buffer)) {
+            Ok(completes) => Ok(self.in_flight.keep_one(Side::Send, Some(buffer), completes)),
+            Err(reason) => Err(Refused { buffer: Some(buffer), reason }),
+        }
+    }
+
+    /// Sends the frame in `buffer`. Errors: [`Refused`], with the buffer.
+    #[inline(always)]
+    pub fn send(&mut self, buffer: Buffer, flags: FrameFlags) -> Result<Ticket, Refused> {
+        let mode = self.mode;
+        self.post_buffer(buffer, flags, |sends, wr_id, flags, buffer| {
+            let mut start = [0; MOST_HEADERS];
+            let inline = start_of(buffer, mode, &mut start);
+            // SAFETY: `post_buffer` keeps the buffer, and with it its region, until its completion, or until the queue
+            // was reset.
+            unsafe { sends.send(wr_id, flags, inline, &[after(buffer.segment(), inline.len())]) }
+        })
+    }
+
+    /// Sends the frame that all `buffers` make, one after the other: at most
+    /// [`send_sges`](crate::queue::ethernet::EthernetOptions::send_sges). Each comes back by a
+    /// [`Done`](crate::queue::Done) of its own, with the same ticket. The first holds all headers that the card
+    /// requires in the work request.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; `buffers` is unchanged. Otherwise it is empty afterwards, and keeps its memory for the next.
+    pub fn send_all(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<Ticket, RefusedReason> {
+        let mut elements = segments(buffers)?;
+        let mode = self.mode;
+        let completes = self.post(flags, |sends, wr_id, flags| {
+            let mut start = [0; MOST_HEADERS];
+            let inline = buffers.first().map_or(&[][..], |first| start_of(first, mode, &mut start));
+            if let Some(first) = elements.as_mut_slice().first_mut() {
+                *first = after(*first, inline.len());
+            }
+            // SAFETY: `keep_all` keeps the buffers, as in `send`.
+            unsafe { sends.send(wr_id, flags, inline, elements.as_slice()) }
+        })?;
+        Ok(self.in_flight.keep_all(Side::Send, buffers, completes))
+    }
+
+    /// Sends the frame in `buffer` with the VLAN tag `tag`, which the card inserts after the addresses.
+    ///
+    /// # Errors
+    /// [`Refused`], with the buffer; [`PostError::NoVlanInsertion`] on a card that does not insert tags, or that
+    /// requires headers in the work request.
+    #[inline]
+    pub fn send_tagged(&mut self, buffer: Buffer, flags: FrameFlags, tag: VlanTag) -> Result<Ticket, Refused> {
+        self.post_buffer(buffer, flags, |sends, wr_id, flags, buffer| {
+            // SAFETY: as in `send`.
+            unsafe { sends.send_tagged(wr_id, flags, tag, &[buffer.segment()]) }
+        })
+    }
+
+    /// Sends the packet in `buffer`, whose headers are its first `headers` bytes, as frames of `mss` bytes beside their
+    /// headers: see [`SendBatch::send_large`](crate::queue::SendBatch::send_large). Errors: [`Refused`], with the
+    /// buffer.
+    pub fn send_large(&mut self, buffer: Buffer, headers: usize, mss: u16) -> Result<Ticket, Refused> {
+        self.post_buffer(buffer, FrameFlags::empty(), |sends, wr_id, flags, buffer| {
+            let mut start = [0; MOST_HEADERS];
+            let start = match start.get_mut(..headers.min(buffer.len())) {
+                Some(start) if start.len() == headers => start,
+                _ => return Err(PostError::LargeSendHeaders { given: headers }),
+            };
+            buffer.read(0, start);
+            // SAFETY: as in `send`.
+            unsafe { sends.send_large(wr_id, flags, start, mss, &[after(buffer.segment(), headers)]) }
+        })
+    }
+
+    /// Sends `frame`, which is copied at once. Errors: [`Refused`].
+    #[inline(always)]
+    pub fn send_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<Ticket, Refused> {
+        match self.post(flags, |sends, wr_id, flags| sends.send_inline(wr_id, flags, frame)) {
+            Ok(completes) => Ok(self.in_flight.keep_one(Side::Send, None, completes)),
+            Err(reason) => Err(Refused { buffer: None, reason }),
+        }
+    }
+
+    /// Rings the doorbell: hands the frames to the card. Dropping it does the same.
+    #[inline(always)]
+    pub fn ring(self) {}
+}
+
+/// Copies the headers of the frame in `buffer` that `mode` requires in the work request to `start`.
+#[inline(always)]
+fn start_of<'s>(buffer: &Buffer, mode: InlineMode, start: &'s mut [u8; MOST_HEADERS]) -> &'s [u8] {
+    if mode == InlineMode::None {
+        return &[];
+    }
+    let known = buffer.len().min(start.len());
+    buffer.read(0, &mut start[..known]);
+    let len = headers(mode, &start[..known], buffer.len()).min(known);
+    &start[..len]
+}
+
+/// What of `segment` comes after its first `len` bytes.
+#[inline(always)]
+fn after(segment: DataSegment, len: usize) -> DataSegment {
+    DataSegment { addr: segment.addr + len as u64, len: segment.len - len as u32, ..segment }
+}
