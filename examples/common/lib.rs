@@ -3,3 +3,4 @@
 pub mod exchange;
 pub mod host;
 pub mod pingpong;
+pub mod stack;
