@@ -8,6 +8,7 @@ use mlx5_prm::wqe::{
     WQEBB, WqeOpcode, XrcSeg,
 };
 
+use super::check::key_fence;
 use super::{message, umr};
 use crate::dma::Purpose;
 use crate::function::Nic;
@@ -34,9 +35,13 @@ pub(crate) fn fetch_send(qp: &mut Qp, nic: &mut Nic) -> Option<SendWork> {
     let place = WqePosition { number: qp.qpn, index: work.index, posted, names_stream };
     let parsed = read_wqe(place, ring, nic, &mut wqe, &mut blocks).and_then(|len| {
         let ctrl = CtrlSeg::read(&wqe).ok_or(bad_operation())?;
-        parse(qp, nic, &ctrl, &wqe[..len], &mut work)
+        parse(qp, nic, &ctrl, &wqe[..len], &mut work)?;
+        Ok(ctrl)
     });
-    match parsed {
+    if let Ok(ctrl) = &parsed {
+        key_fence::check(qp, nic, ctrl, &work, posted <= blocks);
+    }
+    match parsed.map(drop) {
         Ok(()) if matches!(work.opcode, WqeOpcode::Nop | WqeOpcode::Umr) => {}
         Ok(()) if work.is_read() && work.opcode != WqeOpcode::RdmaRead => work.packets = 1,
         Ok(()) if work.datagram.is_some() => work.packets = 1,

@@ -36,6 +36,8 @@ pub(crate) struct Requester {
     pub work: VecDeque<SendWork>,
     /// Completed work, kept so that its buffers are reused.
     pub spare: Vec<SendWork>,
+    /// Strict mode: the WQE fetched last changes a key, and the next was posted before that was known to be done.
+    pub needs_key_fence: bool,
     /// Strict mode: completions that software has consumed.
     pub consumed: Consumed,
     /// WQEBBs flushed that were posted in the error state.

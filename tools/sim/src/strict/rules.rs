@@ -42,8 +42,14 @@ pub const KEY: &str = "key does not allow the access";
 pub const ABSENT: &str = "memory is absent, and nobody is told";
 /// A UMR WQE changes a key in a way that is not allowed.
 pub const UMR: &str = "key update not allowed";
+/// The message behind a UMR WQE has no fence (`fm`) and was posted before that completed: it may overtake the change of
+/// the key. Linux and libmlx5 give it the small initiator fence. PRM "Control Segment".
+pub const KEY_FENCE: &str = "no fence behind a key update";
 /// The data of a send changed between its first transmission and a retransmission or its completion.
 pub const BUFFER_CHANGED: &str = "send buffer changed before its completion";
+/// The first CQE is written to a ring whose entries are not invalid: software would take them for completions. PRM "CQE
+/// Format", `opcode`.
+pub const CQ_NOT_INITIALISED: &str = "CQE ring not initialised";
 /// The next CQE to be written already has the card's ownership bit: software changed it. PRM "CQE Format".
 pub const STALE_OWNER: &str = "stale owner bit";
 /// A completion arrived while the queue was full.

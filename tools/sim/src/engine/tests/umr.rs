@@ -122,6 +122,31 @@ fn an_update_at_its_fence_is_made_before_it_completes() {
 }
 
 #[test]
+fn a_message_that_was_posted_with_the_update_before_it_needs_a_fence() {
+    let (mut bench, a, _) = Bench::standard();
+    let (from, to) = (bench.alloc(4096), page(&mut bench));
+    let (key, local) = (free_key(&mut bench, AccessMode::Mtt), bench.key);
+    let mut post_all = |posts: &[Post]| {
+        posts.iter().for_each(|post| _ = bench.post(a, post));
+        bench.run();
+        bench.sent(a);
+        bench.violations()
+    };
+    let message = || write(from, 100, local, to, local);
+    let fenced = || Post { fence: true, ..message() };
+    let quiet = |post| Post { signalled: false, ..post };
+    let none: [&str; 0] = [];
+    assert_eq!(post_all(&[register(key, 0, 100, to), message(), invalidate(key)]), [rules::KEY_FENCE]);
+    assert_eq!(post_all(&[register(key, 0, 100, to), fenced(), message(), invalidate(key)]), none);
+    // The one behind it is an update, which no rule asks to wait, or sends nothing.
+    assert_eq!(post_all(&[register(key, 0, 100, to), invalidate(key), Post::new(WqeOpcode::Nop, vec![])]), none);
+    // The update was seen to complete, or could not be seen.
+    assert_eq!(post_all(&[register(key, 0, 100, to)]), none);
+    assert_eq!(post_all(&[message(), quiet(invalidate(key))]), none);
+    assert_eq!(post_all(&[message()]), [rules::KEY_FENCE]);
+}
+
+#[test]
 fn an_update_that_is_refused_at_its_fence_fails_behind_what_was_before_it() {
     let (mut bench, a, _) = Bench::standard();
     let (from, to) = (bench.alloc(4096), page(&mut bench));
