@@ -155,6 +155,10 @@ fn check_owner(cq: &Cq, ahead: u32, cqn: u32, dma: &Dma, strict: &Strict) {
     }
     let first_pass = entry.wrapping_sub(cq.began) >> cq.log_size == 0;
     let is_invalid = last[0] >> 4 == CqeOpcode::Invalid.number() as u8;
+    // Looked at when it is first used, not when it is made: UCX initialises its rings in between.
+    if entry == cq.began && !is_invalid {
+        strict.report(rules::CQ_NOT_INITIALISED, || format!("CQ {cqn:#x}: opcode of its first entry is not 0xf"));
+    }
     if !first_pass && !is_invalid && (last[0] & 1 != 0) == owner(cq, entry) {
         strict.report(rules::STALE_OWNER, || {
             format!("CQ {cqn:#x}: entry {entry:#x} holds {:#04x} before it is written", last[0])

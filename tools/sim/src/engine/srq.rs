@@ -1,4 +1,4 @@
-//! Shared receive queues: takes WQEs in the order in which software linked them.
+//! Shared receive queues: takes WQEs in the order in which software linked them, or in that of the ring.
 
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::layout::Layout;
@@ -28,6 +28,7 @@ pub(super) fn fetch(qp: &mut Qp, nic: &mut Nic, srqn: u32) -> Option<ReceiveWork
     let mut room = [0; RecvRing::LONGEST];
     let bytes = srq.ring.read(nic.dma.counted(Purpose::Wqe), srq.next, &mut room).unwrap_or_default();
     match SrqNextSeg::read(bytes) {
+        Some(_) if srq.is_cyclic => srq.next = srq.next.wrapping_add(1) & ((1 << srq.ring.log_size) - 1),
         Some(link) => srq.next = link.next_wqe_index(),
         None => work.failure = Some(wqe::bad_operation()),
     }

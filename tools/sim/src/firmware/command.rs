@@ -6,7 +6,7 @@ use mlx5_prm::layout::Layout;
 use super::answer::{Answer, Request, Stop};
 use super::syndromes::Syndrome;
 use super::{
-    counter, cq, dct, eq, flow, flow_action, hca, l2_table, memic, mkey, multicast, page_fault, pages, pd, qp,
+    counter, cq, dct, eq, flow, flow_action, hca, l2_table, lag, memic, mkey, multicast, page_fault, pages, pd, qp,
     qp_state, rate, register, roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
 };
 use crate::function::{Function, HcaState};
@@ -229,6 +229,7 @@ commands! {
     DeleteL2TableEntry => fixed l2_table::delete,
     QueryVportCounter => fixed vport::query_counter,
     QueryHcaVportPkey => lists vport::query_pkey,
+    QueryLag => fixed lag::query,
     QueryRoceAddress => fixed roce::query,
     SetRoceAddress => fixed roce::set,
     CreateTis => fixed tis::create,

@@ -12,7 +12,7 @@ use super::pages;
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::{Context, Function};
-use crate::objects::{ArmState, Compression, Cq, CqStatus, PageList};
+use crate::objects::{ArmState, Compression, Cq, CqStatus};
 
 /// `resize_field_select`: `log_cq_size`, `page_offset` and `log_page_size`.
 const SELECT_SIZE: u32 = 1 << 0;
@@ -22,8 +22,6 @@ const SELECT_PAGE_SIZE: u32 = 1 << 2;
 const SELECT_PERIOD: u32 = 1 << 0;
 const SELECT_COUNT: u32 = 1 << 1;
 const SELECT_PERIOD_MODE: u32 = 1 << 4;
-/// Opcode of an invalid CQE. PRM "CQE Format", `opcode`.
-const CQE_INVALID: u8 = 0xf;
 
 /// `CREATE_CQ`.
 pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Answer<CreateCqOut> {
@@ -37,7 +35,6 @@ pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Ans
     let doorbell = memory::doorbell(f, context.dbr_addr(), doorbell_umem)?;
     next_below(&f.nic.objects.cqs, f.nic.firmware.caps.general().log_max_cq()).ok_or(Syndrome::TooManyCqs)?;
     pages::reserve(f, Context::Cq)?;
-    check_ring(f, &ring, context.log_cq_size(), cqe_size);
     let cq = Cq {
         ring,
         log_size: u32::from(context.log_cq_size()),
@@ -147,21 +144,6 @@ fn wanted(context: &Cqc, cqe_size: u32) -> Wanted {
     }
 }
 
-/// Strict mode: before the first pass, all entries must be invalid, or a driver would take them for completions.
-fn check_ring(f: &Function, ring: &PageList, log_size: u8, cqe_size: u32) {
-    if !f.nic.strict.is_on() {
-        return;
-    }
-    let bad = (0..1u64 << log_size).find(|index| {
-        let mut last = [0];
-        let at = (index + 1) * u64::from(cqe_size) - 1;
-        ring.read(&f.nic.dma, at, &mut last).is_ok() && last[0] >> 4 != CQE_INVALID
-    });
-    if let Some(index) = bad {
-        f.nic.strict.report("CQE ring not initialised", || format!("opcode of entry {index} is not 0xf"));
-    }
-}
-
 fn use_parents(f: &mut Function, eqn: u32, uar: u32, more: bool) {
     if let Some(eq) = f.nic.objects.eqs.get_mut(eqn) {
         memory::count(&mut eq.users, more);
@@ -195,7 +177,6 @@ fn resize(f: &mut Function, command: &ModifyCqIn, list: &[u8]) -> Answer<ModifyC
     let umem = command.cq_umem_valid().then(|| InUmem { id: command.cq_umem_id(), offset: command.cq_umem_offset() });
     let (before, cqe_size) = (cq.umem, cq.cqe_size);
     let ring = memory::queue(f, wanted(&context, cqe_size), list, umem)?;
-    check_ring(f, &ring, context.log_cq_size(), cqe_size);
     if !engine::cq_resized(f, command.cqn(), ring, &context) {
         return Err(Syndrome::CqResizeRoom.into());
     }

@@ -25,6 +25,7 @@ mod flow;
 mod flow_action;
 mod hca;
 mod l2_table;
+mod lag;
 mod link;
 mod mailbox;
 mod memic;

@@ -27,7 +27,7 @@ struct Places {
 pub(super) fn create_rmp(f: &mut Function, command: &CreateRmpIn, list: &[u8]) -> Answer<CreateRmpOut> {
     let wq = command.ctx().wq();
     let unannounced = command.ctx().basic_cyclic_rcv_wqe()
-        || wq.wq_type() != WqType::LinkedList
+        || !matches!(wq.wq_type(), WqType::LinkedList | WqType::Cyclic)
         || wq.wq_signature()
         || wq.end_padding_mode() != WqEndPadding::None
         || wq.cd_slave();
@@ -49,7 +49,8 @@ pub(super) fn create_rmp(f: &mut Function, command: &CreateRmpIn, list: &[u8]) -
     let memory = memory::queue(f, wanted, list, places.umem)?;
     let doorbell = memory::doorbell(f, wq.dbr_addr(), places.doorbell_umem)?;
     let ring = RecvRing { memory, log_size, log_stride };
-    let srqn = insert(f, Srq { limit: wq.lwm(), ..at_rest(wq.pd(), None, ring, doorbell, &places) })?;
+    let is_cyclic = wq.wq_type() == WqType::Cyclic;
+    let srqn = insert(f, Srq { limit: wq.lwm(), is_cyclic, ..at_rest(wq.pd(), None, ring, doorbell, &places) })?;
     let mut output = CreateRmpOut::ZERO;
     output.w().rmpn(srqn);
     Ok(output)
@@ -126,6 +127,7 @@ fn at_rest(pd: u32, xrc: Option<XrcSrq>, ring: RecvRing, doorbell: Doorbell, pla
         taken: 0,
         next: 0,
         limit: 0,
+        is_cyclic: false,
         users: 0,
     }
 }
@@ -202,7 +204,7 @@ pub(super) fn query_rmp(
     let mut context = Rmpc::ZERO;
     let mut wq = *context.wq();
     wq.w()
-        .wq_type(WqType::LinkedList)
+        .wq_type(if srq.is_cyclic { WqType::Cyclic } else { WqType::LinkedList })
         .lwm(srq.limit)
         .pd(srq.pd)
         .dbr_addr(srq.doorbell.iova)

@@ -12,7 +12,7 @@ pub struct Srq {
     pub pd: u32,
     /// Additional fields of an XRC shared receive queue.
     pub xrc: Option<XrcSrq>,
-    /// The ring of linked WQEs.
+    /// The ring of WQEs.
     pub ring: RecvRing,
     /// Dword 0: receives posted.
     pub doorbell: Doorbell,
@@ -26,6 +26,8 @@ pub struct Srq {
     pub taken: u16,
     /// Ring position of the next WQE.
     pub next: u16,
+    /// WQEs are taken in the order of the ring, whatever their links say.
+    pub is_cyclic: bool,
     /// Limit event threshold (`lwm`): sent when fewer receives are left; 0: not armed.
     pub limit: u16,
     /// Queue pairs that name it.

@@ -515,6 +515,7 @@ impl Bench {
             taken: 0,
             next: 0,
             limit: 0,
+            is_cyclic: false,
             users: 0,
         };
         let srqn = self.f.nic.objects.srqs.insert(srq).unwrap();

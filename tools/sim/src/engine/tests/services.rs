@@ -240,6 +240,24 @@ fn a_shared_queue_gives_its_receives_in_the_order_they_are_linked() {
 }
 
 #[test]
+fn a_cyclic_shared_queue_gives_its_receives_in_the_order_of_the_ring() {
+    let mut bench = Bench::new();
+    let srqn = bench.srq(None);
+    bench.srq_mut(srqn).is_cyclic = true;
+    let shape = Shape { srqn: Some(srqn), ..bench.shape() };
+    let (a, b) = bench.pair(shape);
+    let (at, key) = (bench.alloc(8192), bench.key);
+    for round in 0..3 {
+        for index in [0, 1, 2].map(|index| (3 * round + index) % 8) {
+            bench.post_srq(srqn, index, &[data(at + 4096, 512, key)]);
+            bench.post(a, &send(at, 10, key));
+            bench.run();
+            assert_eq!(bench.received(b)[0].index, index);
+        }
+    }
+}
+
+#[test]
 fn the_limit_event_of_a_shared_queue_comes_once() {
     let mut bench = Bench::new();
     let eqn = bench.eq(4, &[EventType::SrqLimit]);

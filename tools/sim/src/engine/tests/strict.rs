@@ -163,6 +163,21 @@ fn an_entry_whose_owner_bit_software_changed() {
 }
 
 #[test]
+fn a_ring_of_completions_that_was_not_initialised_until_it_is_used() {
+    for (first, reported) in [(0x01, &[CQ_NOT_INITIALISED][..]), (0xf0, &[])] {
+        let (mut bench, a, _) = Bench::standard();
+        let cqn = bench.qp_mut(a).cqn_send;
+        let ring = bench.f.nic.objects.cqs.get(cqn).unwrap().ring.clone();
+        ring.write(&bench.f.nic.dma, 63, &[first]).unwrap();
+        for _ in 0..2 {
+            bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+            bench.run();
+        }
+        assert_eq!(bench.violations(), reported);
+    }
+}
+
+#[test]
 fn a_buffer_used_again_before_its_completion() {
     let (mut bench, a, _) = Bench::standard();
     let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);

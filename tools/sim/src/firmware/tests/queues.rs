@@ -276,8 +276,9 @@ fn rings_that_were_not_initialised() {
     command.tail[0] = Be64::new(client.pages(1));
     client.exec(&command).unwrap();
     assert_eq!(client.violations(), ["EQE ring not initialised"]);
+    // A completion queue's is looked at when it is first used.
     let mut command = client.cq(parents.uar, parents.eqn, parents.doorbells);
     command.tail[0] = Be64::new(client.pages(1));
     client.exec(&command).unwrap();
-    assert_eq!(client.violations(), ["CQE ring not initialised"]);
+    assert_eq!(client.violations(), [] as [&str; 0]);
 }

@@ -1,7 +1,7 @@
 //! Shared receive queues, XRC domains, and queue pairs of services other than RC.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{Ads, AtomicMode, QueueState, RmpBitmask, Rmpc, Wq, XrcSrqc};
+use mlx5_prm::ctx::{Ads, AtomicMode, QueueState, RmpBitmask, Rmpc, Wq, WqType, XrcSrqc};
 use mlx5_prm::layout::Be64;
 use mlx5_prm::values::{QpState, ServiceType};
 
@@ -71,6 +71,10 @@ fn a_receive_memory_pool_is_made_limited_asked_and_destroyed() {
     let wq = answer.rmp_context().wq();
     assert_eq!((wq.lwm(), wq.pd(), wq.log_wq_sz(), wq.log_wq_stride()), (5, parents.pd, 4, 6));
 
+    // UCX's, whose WQEs are in a row.
+    let in_a_row = rmp(&mut client, &parents, |wq| _ = wq.w().wq_type(WqType::Cyclic));
+    query.w().rmpn(client.exec(&in_a_row).unwrap().reply.rmpn());
+    assert_eq!(client.exec(&query).unwrap().rmp_context().wq().wq_type(), WqType::Cyclic);
     let mut destroy = DestroyRmpIn::default();
     destroy.w().rmpn(rmpn);
     client.exec(&destroy).unwrap();
@@ -92,6 +96,7 @@ fn shared_queues_that_cannot_be() {
     assert_eq!(refuse(c, |wq| _ = wq.w().log_wq_stride(4)), Syndrome::RqStride);
     assert_eq!(refuse(c, |wq| _ = wq.w().log_wq_sz(7)), Syndrome::MemoryTooSmall);
     assert_eq!(refuse(c, |wq| _ = wq.w().wq_signature(true)), Syndrome::CapabilityNotAnnounced);
+    assert_eq!(refuse(c, |wq| _ = wq.w().wq_type(WqType::CyclicStridingRq)), Syndrome::CapabilityNotAnnounced);
     let command = xrc_srq(c, &parents, 9);
     assert_eq!(c.refused(&command), Syndrome::NoSuchXrcd);
 }
