@@ -565,8 +565,8 @@ pub const BESIDE: &[Row] = &[
         ],
         EVERY,
         "RC, XRC, DC",
-        [],
-        "Of 4, 8, 16 and 32 bytes, which no verb has; `Caps::check_masked_atomics`"
+        ["mlx5_ib::ucx"],
+        "Of 4, 8, 16 and 32 bytes, which no verb has; `Caps::check_masked_atomics`. The judge's own, of 4 and 8 bytes, on the software card"
     ),
     row!(
         ["dynamic connections (libmlx5's create_qp, wr_set_dc_addr)"],
@@ -574,7 +574,7 @@ pub const BESIDE: &[Row] = &[
         [Dct::create, Dct::query, Dct::arm_key_violation, DcTarget::new, DcInitiator::new, DcReceiver::new],
         EVERY,
         "DC",
-        [],
-        "How DC looks on the wire is not public: the software card speaks it with software cards alone"
+        ["mlx5_ib::perftest", "mlx5_ib::ucx"],
+        "How DC looks on the wire is not public: the software card speaks it with software cards alone. The judges' own queue pairs, on the software card"
     ),
 ];

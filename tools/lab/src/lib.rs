@@ -42,6 +42,7 @@ mod root;
 mod scapy;
 mod setup;
 mod tshark;
+mod ucx;
 mod verbs;
 
 pub use binaries::{BinariesError, Build};
@@ -54,6 +55,7 @@ pub use logs::log_file;
 pub use model::{Model, ModelError};
 pub use scapy::Scapy;
 pub use tshark::Tshark;
+pub use ucx::Ucx;
 pub use verbs::verbs_program;
 
 /// Number of repetitions of a test: `short`, or `long` with `MLX5_LAB_LONG=1`.

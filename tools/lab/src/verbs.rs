@@ -1,6 +1,6 @@
 //! C programs on libibverbs and libmlx5, for guests to run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{IoContext, LabError};
@@ -14,22 +14,27 @@ use crate::lab::{Lab, headers};
 pub fn verbs_program(source: &Path, program: &Path) -> Result<(), LabError> {
     let libraries = Lab::ready()?.root().join("usr/lib/x86_64-linux-gnu");
     let headers = headers()?;
-    let status = Command::new("cc")
-        .args(["-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror"])
-        .arg("-I")
-        .arg(&headers.verbs_include)
+    let libraries = ["libibverbs.so.1", "libmlx5.so.1"].map(|library| libraries.join(library));
+    compile(source, program, &libraries, |compiler| {
+        compiler.arg("-I").arg(&headers.verbs_include);
         // The kernel's layouts of commands, for those that give commands by themselves.
-        .arg("-idirafter")
-        .arg(headers.guests_kernel.include.join("linux/mlx5"))
-        .arg(source)
-        // Link only the libraries that are used.
-        .arg("-Wl,--as-needed")
-        .args(["libibverbs.so.1", "libmlx5.so.1"].map(|library| libraries.join(library)))
-        // Dependencies of the libraries are in the guest.
-        .arg("-Wl,--allow-shlib-undefined")
-        .arg("-o")
-        .arg(program)
-        .status()
-        .doing("compile with `cc`, the C compiler (install gcc), ", source)?;
+        compiler.arg("-idirafter").arg(headers.guests_kernel.include.join("linux/mlx5"));
+    })
+}
+
+/// Compiles `source` to `program`, linked with those of `libraries` that it uses; `includes` names folders of headers.
+pub(crate) fn compile(
+    source: &Path,
+    program: &Path,
+    libraries: &[PathBuf],
+    includes: impl FnOnce(&mut Command),
+) -> Result<(), LabError> {
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror"]);
+    includes(&mut compiler);
+    compiler.arg(source).arg("-Wl,--as-needed").args(libraries);
+    // Dependencies of the libraries are in the guest.
+    compiler.arg("-Wl,--allow-shlib-undefined").arg("-o").arg(program);
+    let status = compiler.status().doing("compile with `cc`, the C compiler (install gcc), ", source)?;
     if status.success() { Ok(()) } else { Err(LabError::Compiler { source_file: source.to_owned() }) }
 }

@@ -7,7 +7,7 @@ use std::num::ParseIntError;
 use std::path::Path;
 
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build};
-use mlx5_lab::{Guest, Model, verbs_program};
+use mlx5_lab::{Guest, Model, Ucx, verbs_program};
 use tempfile::TempDir;
 
 /// Loads the drivers, gives the functions' network devices the namespaces `a` and `b` and the addresses 10.0.0.1 and
@@ -86,8 +86,10 @@ impl Verbs {
         for program in PROGRAMS {
             verbs_program(&sources.join(program).with_extension("c"), &programs.path().join(program))?;
         }
+        let ucx = Ucx::ready()?;
+        ucx.program(&sources.join("ucx.c"), &programs.path().join("ucx"))?;
         let guest = Guest::builder("mlx5_ib").nic(first).nic(second).programs(&build);
-        let guest = guest.share(programs.path(), C_PROGRAMS).boot()?;
+        let guest = guest.share(programs.path(), C_PROGRAMS).share(ucx.folder(), Ucx::PLACE).boot()?;
         let verbs = Verbs { lab: Lab { guest, model }, _programs: programs };
         verbs.lab.check(SET_UP, PROBE)?;
         Ok(verbs)
@@ -144,6 +146,7 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     attributes(&verbs)?;
     pingpongs(&verbs)?;
     perftest(&verbs)?;
+    ucx(&verbs)?;
     connection_manager(&verbs)?;
     verbs.own("clock mlx5_0 1", "stamped at 156250 kHz")?;
     verbs.own("packet_clock a b 10.0.0.2", "both obey and stamp")?;
@@ -299,6 +302,22 @@ fn perftest(verbs: &Verbs) -> TestResult {
         for (transport, way) in transports.iter().flat_map(|transport| ways.iter().map(move |way| (transport, way))) {
             verbs.perftest(&format!("{program} -c {transport} {way}"))?;
         }
+    }
+    Ok(())
+}
+
+/// UCX's transports, which have code of their own for the card's queues, and whether they access remote memory.
+const UCX: &[(&str, &str)] = &[("rc_x", "rma"), ("dc_x", "rma"), ("ud_x", "")];
+
+/// Messages, and puts, gets and atomics by the card, between two workers of UCX.
+fn ucx(verbs: &Verbs) -> TestResult {
+    for (transport, what) in UCX {
+        let environment = format!("{} UCX_TLS={transport} UCX_NET_DEVICES=mlx5_0:1", Ucx::ENVIRONMENT);
+        let program = format!("{A} env {environment} UCX_ATOMIC_MODE=device {C_PROGRAMS}/ucx {what} 2>&1");
+        let said = verbs.lab.check(&program, TRAFFIC)?;
+        assert!(said.contains("UCX's contents are right"), "{said}");
+        // Atomics have a lane of their own, or go by messages.
+        assert_eq!(said.contains(" amo#0 "), *what == "rma", "{said}");
     }
     Ok(())
 }

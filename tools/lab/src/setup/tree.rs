@@ -42,6 +42,8 @@ pub(crate) enum Tree {
     Scapy,
     /// Ceph's messenger benchmark, for guests: what it needs beyond their root file system.
     Ceph,
+    /// UCX, for guests and to compile with.
+    Ucx,
 }
 
 impl Tree {
@@ -53,6 +55,7 @@ impl Tree {
             Self::Tshark => "tshark",
             Self::Scapy => "scapy",
             Self::Ceph => "ceph",
+            Self::Ucx => "ucx",
         }
     }
 
@@ -105,6 +108,7 @@ impl Tree {
                 "libstdc++6",
                 "libunwind8",
             ],
+            Self::Ucx => &["libucx0", "libucx-dev"],
         }
     }
 
@@ -154,7 +158,7 @@ fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
         Tree::Headers => finish_headers(&apt, &partial)?,
-        Tree::Tshark | Tree::Scapy | Tree::Ceph => {}
+        Tree::Tshark | Tree::Scapy | Tree::Ceph | Tree::Ucx => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -184,14 +188,14 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
             apt.alone(&packages)?
         }
         Tree::Tshark | Tree::Scapy => apt.closure(&packages)?,
-        Tree::Ceph => apt.alone(&packages)?,
+        Tree::Ceph | Tree::Ucx => apt.alone(&packages)?,
         Tree::Aarch64 => {
             let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
             packages = plan.iter().map(Archive::package).collect();
             plan
         }
     };
-    let is_alone = matches!(tree, Tree::Headers | Tree::Aarch64 | Tree::Ceph);
+    let is_alone = matches!(tree, Tree::Headers | Tree::Aarch64 | Tree::Ceph | Tree::Ucx);
     apt.fetch(&packages, &plan, is_alone)?;
     Ok(plan)
 }

@@ -9,8 +9,8 @@ use crate::strict::rules;
 
 /// Checks a WQE just fetched, and keeps what the next one needs. `is_last`: none was posted behind it.
 ///
-/// Only the next WQE has to wait: those behind it follow it. It need not if software has seen the update complete, which
-/// it cannot if both were posted at once, or the update is not signalled.
+/// Only the next WQE has to wait: those behind it follow it. It need not if software has seen the update complete,
+/// which it cannot if both were posted at once, or the update is not signalled.
 pub(crate) fn check(qp: &mut Qp, nic: &Nic, ctrl: &CtrlSeg, work: &SendWork, is_last: bool) {
     let is_message = !matches!(work.opcode, WqeOpcode::Nop | WqeOpcode::Umr);
     if qp.rc.send.needs_key_fence && is_message && ctrl.fm() == Fence::None {
