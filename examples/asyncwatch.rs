@@ -1,4 +1,5 @@
-//! Prints a card's asynchronous events as they happen: port up and down, errors of this program's queues.
+//! Prints a card's asynchronous events as they happen: port up and down, errors of this program's queues. It ends when
+//! the system wants the function back.
 //!
 //! `asyncwatch [DEVICE]`; the software card by default. After libibverbs' `ibv_asyncwatch`.
 
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use mlx5_dv::Error;
+use mlx5_dv::{Error, Event};
 use mlx5_open::program;
 
 /// Prints a card's asynchronous events.
@@ -38,7 +39,12 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let begin = std::time::Instant::now();
     for _ in 0..arguments.events.unwrap_or(usize::MAX) {
         match events.wait(patience.saturating_sub(begin.elapsed())) {
-            Ok(event) => say(&event.to_string()),
+            Ok(event) => {
+                say(&event.to_string());
+                if event == Event::WantedBack {
+                    break;
+                }
+            }
             Err(Error::Timeout { .. }) => break,
             Err(error) => return Err(error),
         }

@@ -4,7 +4,8 @@
 //! In each round the server registers a key by a work request, and sends address and key. The client writes what the
 //! key covers, reads it back, and sends a message. In even rounds that message invalidates the key, in odd rounds the
 //! server does. At last the client tries a key that is closed, and must be refused. With `--window` the server opens
-//! bytes of its region by a memory window of type 2.
+//! bytes of its region by a memory window of type 2; with `--rereg` it gives a region other rights, which takes a
+//! command each time.
 //!
 //! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
 //! They exchange link-local GIDs as `ibv_rc_pingpong` does.
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use mlx5_dv::Device;
-use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, UmrKeyOptions, WindowType};
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, RegionChanges, UmrKeyOptions, WindowType};
 use mlx5_dv::queue::{
     Binding, Completion, Connection, ConnectionOptions, Done, FastKey, FastWindow, RemoteAddress, Ticket, WaitError,
 };
@@ -50,6 +51,9 @@ struct Options {
     /// As server, open a memory window in place of a key of buffers.
     #[arg(long, conflicts_with = "host")]
     window: bool,
+    /// As server, give a region other rights in place of a key of buffers.
+    #[arg(long, conflicts_with_all = ["host", "window"])]
+    rereg: bool,
     /// TCP port of the server.
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
@@ -147,20 +151,39 @@ impl End {
 enum Key {
     Buffers(FastKey),
     Window(FastWindow),
+    /// A region, whose rights change.
+    Region {
+        region: Arc<MemoryRegion>,
+        is_open: bool,
+    },
 }
 
+/// Bit of the word with the key: it changes by commands. So the server closes it in every round, and the card may give
+/// a number that was free again.
+const BY_COMMANDS: u64 = 1 << 32;
+
 impl Key {
-    fn new(pd: &Arc<Pd>, is_window: bool) -> Result<Self, Failure> {
-        Ok(match is_window {
-            true => Key::Window(FastWindow::alloc(pd, WindowType::Two)?),
-            false => Key::Buffers(FastKey::create(pd, UmrKeyOptions::default().entries(PARTS as u32))?),
+    fn new(pd: &Arc<Pd>, options: &Options) -> Result<Self, Failure> {
+        Ok(match (options.window, options.rereg) {
+            (true, _) => Key::Window(FastWindow::alloc(pd, WindowType::Two)?),
+            (_, true) => {
+                let region = MemoryRegion::allocate(pd, OUT, AccessFlags::LOCAL_WRITE)?;
+                Key::Region { region, is_open: false }
+            }
+            _ => Key::Buffers(FastKey::create(pd, UmrKeyOptions::default().entries(PARTS as u32))?),
         })
+    }
+
+    /// Whether the client closes it in `round`, by its message.
+    fn is_invalidated_in(&self, round: usize) -> bool {
+        round.is_multiple_of(2) && !matches!(self, Key::Region { .. })
     }
 
     fn settle(&mut self, done: &Done) {
         match self {
             Key::Buffers(key) => key.settle(done),
             Key::Window(window) => window.settle(done),
+            Key::Region { .. } => false,
         };
     }
 
@@ -168,6 +191,7 @@ impl Key {
         match self {
             Key::Buffers(key) => key.is_free(),
             Key::Window(window) => window.is_free(),
+            Key::Region { is_open, .. } => !is_open,
         }
     }
 
@@ -181,6 +205,12 @@ impl Key {
                 let binding = if round / 2 % 2 == 1 { binding.zero_based() } else { binding };
                 end.connection.bind(window, &end.region, binding)?
             }
+            Key::Region { region, is_open } => {
+                region.fill(0, OUT, 0);
+                MemoryRegion::rereg(region, RegionChanges::default().access(ACCESS))?;
+                *is_open = true;
+                return Ok(region.remote_at(100 * round));
+            }
         };
         Ok(remote)
     }
@@ -190,6 +220,11 @@ impl Key {
         match self {
             Key::Buffers(key) => end.connection.invalidate(key)?,
             Key::Window(window) => end.connection.unbind(window)?,
+            Key::Region { region, is_open } => {
+                MemoryRegion::rereg(region, RegionChanges::default().access(AccessFlags::LOCAL_WRITE))?;
+                *is_open = false;
+                return Ok(());
+            }
         };
         while !self.is_free() {
             let done = end.connection.wait(PATIENCE)?;
@@ -203,13 +238,17 @@ impl Key {
     fn contents(&mut self, end: &End, round: usize) -> Vec<u8> {
         match self {
             Key::Buffers(key) => contents_of_buffers(key, round),
-            Key::Window(_) => {
-                let mut bytes = vec![0; LENGTH];
-                end.region.read(100 * round, &mut bytes);
-                bytes
-            }
+            Key::Window(_) => bytes_of(&end.region, round),
+            Key::Region { region, .. } => bytes_of(region, round),
         }
     }
+}
+
+/// What a window or a region opens in `round`.
+fn bytes_of(region: &MemoryRegion, round: usize) -> Vec<u8> {
+    let mut bytes = vec![0; LENGTH];
+    region.read(100 * round, &mut bytes);
+    bytes
 }
 
 fn open_buffers(end: &mut End, key: &mut FastKey, round: usize) -> Result<(Ticket, RemoteAddress), Failure> {
@@ -254,13 +293,13 @@ impl Server {
         let Server { end, key } = self;
         end.region.fill(0, OUT, 0);
         let remote = key.open(end, round)?;
-        end.post_words([remote.addr, remote.rkey.into()])?;
+        let is_invalidated = key.is_invalidated_in(round);
+        let by_commands = if matches!(key, Key::Region { .. }) { BY_COMMANDS } else { 0 };
+        end.post_words([remote.addr, u64::from(remote.rkey) | by_commands])?;
         let (_, message) = end.message(Some(key))?;
-        if round % 2 == 1 {
-            is("the invalidated key of a plain message", &message.invalidated(), &None)?;
+        is("the invalidated key", &message.invalidated(), &is_invalidated.then_some(remote.rkey))?;
+        if !is_invalidated {
             key.close(end)?;
-        } else {
-            is("the invalidated key", &message.invalidated(), &Some(remote.rkey))?;
         }
         is("the key is free", &key.is_free(), &true)?;
         is("what the client wrote", &key.contents(end, round), &pattern(round))
@@ -274,7 +313,7 @@ fn listen(device: &Arc<Device>, options: &Options) -> Result<(), Failure> {
     end.connect(remote)?;
     let mine = end.address()?;
     accepted.answer(&[mine])?;
-    let key = Key::new(end.region.pd(), options.window)?;
+    let key = Key::new(end.region.pd(), options)?;
     let mut server = Server { end, key };
     for round in 0..ROUNDS {
         server.round(round)?;
@@ -296,12 +335,13 @@ fn ask(device: &Arc<Device>, host: &str, port: u16) -> Result<(), Failure> {
     asked.finish()?;
     let mut remote = RemoteAddress { addr: 0, rkey: 0 };
     for round in 0.. {
-        let ([addr, rkey], _) = end.message(None)?;
-        if rkey == 0 {
+        let ([addr, key], _) = end.message(None)?;
+        if key == 0 {
             break;
         }
-        let last = std::mem::replace(&mut remote, RemoteAddress { addr, rkey: u32::try_from(rkey)? });
-        is("whether the key is another one", &(remote.rkey != last.rkey), &true)?;
+        let (rkey, by_commands) = (u32::try_from(key & !BY_COMMANDS)?, key & BY_COMMANDS != 0);
+        let last = std::mem::replace(&mut remote, RemoteAddress { addr, rkey });
+        is("whether the key is another one", &(by_commands || remote.rkey != last.rkey), &true)?;
         let mut buffer = end.region.buffer(0..LENGTH)?;
         buffer.write(0, &pattern(round));
         let mut buffer = end.connection.write_blocking(buffer, remote, PATIENCE)?.ok_or("no buffer")?;
@@ -310,9 +350,9 @@ fn ask(device: &Arc<Device>, host: &str, port: u16) -> Result<(), Failure> {
         let mut bytes = vec![0; LENGTH];
         buffer.read(0, &mut bytes);
         is("what is read back", &bytes, &pattern(round))?;
-        match round % 2 {
-            0 => end.connection.send_invalidate_inline(&[0; 16], remote.rkey)?,
-            _ => end.connection.send_inline(&[0; 16])?,
+        match round % 2 == 1 || by_commands {
+            true => end.connection.send_inline(&[0; 16])?,
+            false => end.connection.send_invalidate_inline(&[0; 16], remote.rkey)?,
         };
     }
     match end.connection.write_blocking(end.region.buffer(0..LENGTH)?, remote, PATIENCE) {

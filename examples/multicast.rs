@@ -104,7 +104,7 @@ impl Member {
         let path = AddressPath::group(gid_of(self.group)).ok_or("not a multicast address")?;
         let is_ipv4 = |address: Ipv6Addr| address.to_ipv4_mapped().is_some();
         // Source and destination are of the same family.
-        let ours = device.gids().iter().find(|gid| is_ipv4(gid.address) == options.group.is_ipv4());
+        let ours = device.gids().into_iter().find(|gid| is_ipv4(gid.address) == options.group.is_ipv4());
         let index = ours.ok_or("the port has no address of the group's family")?.index;
         let to = AddressHandle::new(&device, &path.gid_index(u8::try_from(index)?), MULTICAST_QPN, UDP_QKEY)?;
         let source = self.slot * options.count as usize..self.slot * options.count as usize + options.size as usize;

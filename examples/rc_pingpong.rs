@@ -72,6 +72,9 @@ struct Options {
     /// IPv4 address and prefix for an owned function, such as 10.0.0.4/24. It becomes GID 1.
     #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
     ip: Option<Ipv4Cidr>,
+    /// VLAN in which an owned function has its link-local address, too. It becomes GID 2.
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
+    vlan: Option<u16>,
     /// Use an unreliable connection (UC): a lost message ends the ping-pong.
     #[arg(long)]
     uc: bool,
@@ -111,6 +114,9 @@ fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
     let mut device_options = mlx5_dv::Options::default();
     device_options.own_event_queues = if options.own_events { 2 } else { 0 };
     let mut here = Host::open_with(&options.device, options.ip, device_options)?;
+    if let Some(vlan) = options.vlan {
+        here.join_vlan(vlan)?;
+    }
     let setup = Setup {
         size: options.size as usize,
         mtu: options.mtu,

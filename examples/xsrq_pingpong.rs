@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, Buffer, CqOptions, MemoryRegion, Pd, SrqOptions, Xrcd};
 use mlx5_dv::queue::{ConnectionOptions, Peer, RemoteSrq, XrcConnection, XrcPeer, XrcReceiver};
+use mlx5_dv::{Device, Event, Events};
 use mlx5_examples::host::Host;
 use mlx5_examples::pingpong::{Failure, path_mtu};
 use mlx5_open::watchdog::Watchdog;
@@ -48,6 +48,9 @@ struct Options {
     /// Index of the local GID.
     #[arg(short, long = "gid-idx", default_value_t = 0)]
     gid_idx: u8,
+    /// Ask for an event when fewer receives than this are posted, and wait for it at the end.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=RECEIVES as i64))]
+    limit: Option<u16>,
 }
 
 fn main() -> ExitCode {
@@ -131,6 +134,8 @@ struct End {
     device: Arc<Device>,
     receiver: XrcReceiver,
     connection: XrcConnection,
+    /// Those of the device, if the limit's is waited for.
+    events: Option<Events>,
     /// The other end's receiver, once it is known.
     to: Option<RemoteSrq>,
     /// The buffer of the next message to send, while it is not in flight.
@@ -157,6 +162,10 @@ impl End {
         for buffer in buffers {
             receiver.receive(buffer)?;
         }
+        let events = options.limit.map(|_| device.events()).transpose()?;
+        if let Some(limit) = options.limit {
+            receiver.arm_limit(limit)?;
+        }
         let mut each = ConnectionOptions::default();
         each.send_depth = 4;
         each.gid_index = options.gid_idx;
@@ -166,6 +175,7 @@ impl End {
             device: Arc::clone(device),
             receiver,
             connection,
+            events,
             to: None,
             message,
             sent: 0,
@@ -219,6 +229,15 @@ impl End {
             let moved = self.turn()?;
             watchdog.check(moved)?;
         }
+        self.await_limit()
+    }
+
+    /// Waits for the event of the receiver's limit, if there is one.
+    fn await_limit(&self) -> Result<(), Failure> {
+        let Some(events) = &self.events else { return Ok(()) };
+        let srqn = self.receiver.srqn();
+        while events.wait(PATIENCE)? != (Event::SrqLimitReached { srqn }) {}
+        println!("fewer receives than the limit were posted");
         Ok(())
     }
 
@@ -278,5 +297,6 @@ fn both_ends(device: &Arc<Device>, options: &Options) -> Result<(), Failure> {
         let moved = client.turn()? | server.turn()?;
         watchdog.check(moved)?;
     }
-    Ok(())
+    client.await_limit()?;
+    server.await_limit()
 }

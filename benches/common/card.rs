@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// The function has no GID, or firmware refuses.
 pub fn connect(qp: &QueuePair, remote_qpn: u32, path_mtu: PathMtu) -> Result<(), Failure> {
-    let gid = qp.device().gids().first().ok_or("the card has no GID")?;
+    let gid = qp.device().gids().first().copied().ok_or("the card has no GID")?;
     let mut attributes = RtrAttributes::new(remote_qpn, 0, AddressPath::new(gid.address.octets(), gid.mac));
     attributes.path_mtu = Some(path_mtu);
     qp.init(&InitAttributes::default())?;

@@ -118,7 +118,7 @@ impl Common {
         let pd = Pd::alloc(device)?;
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
         let memory = MemoryRegion::allocate(&pd, 4096, access)?;
-        let gid = device.gids().first().ok_or("the card has no GID")?;
+        let gid = device.gids().first().copied().ok_or("the card has no GID")?;
         let path = AddressPath::new(gid.address.octets(), gid.mac);
         Ok(Common { device: Arc::clone(device), uar, pd, memory, path, doorbell: doorbell.to_owned() })
     }

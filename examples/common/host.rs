@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mlx5_dv::discovery::{DeviceName, RdmaGid, Sysfs};
 use mlx5_dv::objects::AddressPath;
-use mlx5_dv::{Device, Mac, Options};
+use mlx5_dv::{Device, Gid, Mac, Options};
 use mlx5_neighbours::{Ipv4Cidr, Neighbours, address_of, kernel};
 use mlx5_open::program;
 
@@ -13,6 +13,8 @@ use crate::pingpong::Failure;
 
 /// The port of the examples' devices.
 const PORT: u8 = 1;
+/// Index of the GID of a VLAN: behind those that a port has without.
+const VLAN_GID: u16 = 2;
 /// Timeout of address resolution.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -44,6 +46,13 @@ impl Host {
     /// The device.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Gives the port its link-local address in VLAN `id`, too: GID 2. Nobody answers for it there; who calls finds the
+    /// MAC address in the GID.
+    pub fn join_vlan(&self, id: u16) -> Result<(), Failure> {
+        let mac = self.device.mac();
+        Ok(self.device.set_gid(Gid::new(VLAN_GID, mac.link_local(), mac).vlan(id))?)
     }
 
     /// Starts to answer for the device's addresses, if the kernel does not. Where the card cannot, it warns on stderr:

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
 use mlx5_dv::objects::{AccessFlags, Advice, Buffer, MemoryRegion, Pd, QueuePair, RtrAttributes, RtsAttributes};
-use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, EventQueue, Messages, Ticket};
+use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, EventQueue, EventSource, Messages, Ticket};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::watchdog::{SILENCE, Watchdog};
 use mlx5_prm::values::PathMtu;
@@ -221,18 +221,17 @@ impl<S: Connected> Player<S> {
             if self.is_done() {
                 return Ok(());
             }
-            self.connection.event_source().arm()?;
+            self.connection.request_event()?;
             // One that came before the queue was armed raises no event.
             if self.turn()? {
                 continue;
             }
             let Some(events) = &mut self.own_events else { return Err("there is no event queue".into()) };
             let cqn = events.wait(SILENCE)?;
-            let mut source = self.connection.event_source();
-            if cqn != source.cqn() {
+            if cqn != self.connection.cqn() {
                 return Err(format!("an event of CQ {cqn:#x}, which is not this connection's").into());
             }
-            source.count_event();
+            self.connection.count_event();
         }
     }
 

@@ -27,7 +27,7 @@ use crate::timestamp::{ClockRate, Timestamp};
 /// An open card. Any thread may use it. It is closed when this handle and all objects made from it are dropped.
 #[derive(Debug)]
 pub struct Device {
-    gids: Vec<Gid>,
+    gids: Mutex<Vec<Gid>>,
     mac: Mac,
     caps: Caps,
     /// The root flow tables for frames that are received, and for those that are sent, if this driver created them.
@@ -39,6 +39,8 @@ pub struct Device {
     access: Arc<dyn Access>,
 }
 
+/// The last VLAN. IEEE 802.1Q 9.6.
+const LAST_VLAN: u16 = 4094;
 /// `roce_version` of an address for RoCE v2 (UDP).
 const ROCE_V2: u8 = 2;
 
@@ -50,8 +52,8 @@ impl Device {
     pub fn open(function: Function, options: Options) -> Result<Arc<Device>, Error> {
         let BroughtUp { card, caps, mac } = bring_up(function, &options)?;
         let access: Arc<dyn Access> = Arc::clone(&card) as _;
-        let mut device = Device {
-            gids: vec![],
+        let device = Device {
+            gids: Mutex::default(),
             mac,
             caps,
             root_flow_tables: Default::default(),
@@ -109,7 +111,7 @@ impl Device {
 
     fn of_kernel(devx::Opened { access, caps, gids }: devx::Opened) -> Result<Arc<Device>, Error> {
         let mut device = Device {
-            gids,
+            gids: Mutex::new(gids),
             mac: Mac([0; 6]),
             caps,
             root_flow_tables: Default::default(),
@@ -137,9 +139,10 @@ impl Device {
     }
 
     /// The port's GIDs by index, all RoCE v2. GID 0 is the IPv6 link-local address of the port's MAC; GID 1 is
-    /// [`Options::ipv4`], if set. On DevX they are the kernel's, as of when the device was opened.
-    pub fn gids(&self) -> &[Gid] {
-        &self.gids
+    /// [`Options::ipv4`], if set; [`set_gid`](Self::set_gid) adds others. On DevX they are the kernel's, as of when the
+    /// device was opened.
+    pub fn gids(&self) -> Vec<Gid> {
+        lock(&self.gids).clone()
     }
 
     /// The function's MAC address; frames to it are received.
@@ -323,10 +326,14 @@ impl Device {
         }
     }
 
-    /// Writes an entry of the card's RoCE address table. PRM "SET_ROCE_ADDRESS".
+    /// Writes an entry of the card's RoCE address table, which [`gids`](Self::gids) then has. Address `::` clears it.
+    /// PRM "SET_ROCE_ADDRESS".
     ///
     /// Only frames to [`mac`](Self::mac) are received from the wire: an entry with another address can send but not
-    /// receive.
+    /// receive. In a VLAN nobody answers for the address but who the program has for it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on DevX, for an index that the table has not, or a VLAN above 4094; [`Error::Command`].
     pub fn set_gid(&self, gid: Gid) -> Result<(), Error> {
         if self.owned.is_none() {
             return Err(self.kernels("GIDs", "give its network interface an address (ip addr add)"));
@@ -336,6 +343,10 @@ impl Device {
             let refused = Invalid::out_of_range("Gid::index", gid.index.into(), 0..=last.into(), "this card");
             return Err(refused.capability("roce_address_table_size").into());
         }
+        let vlan = gid.vlan.unwrap_or(0);
+        if vlan > LAST_VLAN {
+            return Err(Invalid::out_of_range("Gid::vlan", vlan.into(), 0..=LAST_VLAN.into(), "IEEE 802.1Q").into());
+        }
         let [a, b, c, d, e, f] = gid.mac.0;
         let mut entry = RoceAddrLayout::default();
         entry
@@ -344,10 +355,19 @@ impl Device {
             .source_mac_47_32(u16::from_be_bytes([a, b]))
             .source_mac_31_0(u32::from_be_bytes([c, d, e, f]))
             .roce_l3_type(if gid.ipv4 { 0 } else { 1 })
+            .vlan_valid(gid.vlan.is_some())
+            .vlan_id(vlan)
             .roce_version(ROCE_V2);
         let mut set = SetRoceAddressIn::default();
         set.w().roce_address_index(gid.index).vhca_port_num(self.port_selector()).roce_address(&entry);
+        // Held over the command, so that the table is the card's.
+        let mut gids = lock(&self.gids);
         self.execute(&set, &format!("GID {}", gid.index))?;
+        gids.retain(|other| other.index != gid.index);
+        if !gid.address.is_unspecified() {
+            let at = gids.partition_point(|other| other.index < gid.index);
+            gids.insert(at, gid);
+        }
         Ok(())
     }
 
@@ -360,10 +380,12 @@ impl Device {
         let mac = Mac([high[0], high[1], low[0], low[1], low[2], low[3]]);
         let octets = *entry.source_l3_address();
         let address = match entry.roce_l3_type() {
-            0 => Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15]).to_ipv6_mapped(),
+            // An entry that is not set is all zero.
+            0 if octets != [0; 16] => Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15]).to_ipv6_mapped(),
             _ => Ipv6Addr::from(octets),
         };
-        Ok(Gid::of(index, address, mac))
+        let vlan = entry.vlan_valid().then(|| entry.vlan_id());
+        Ok(Gid { vlan, ..Gid::new(index, address, mac) })
     }
 
     /// Executes a command that cannot make the card access memory: see [`SafeCommand`]. `object` is what it concerns,
@@ -420,19 +442,21 @@ impl Device {
         self.access.clock()
     }
 
+    /// Whether the system wants the function back: somebody unbinds it from vfio-pci, or unplugs it, and waits until
+    /// this process has closed it. [`events`](Self::events) tell it as [`Event::WantedBack`](crate::Event::WantedBack).
+    pub fn is_wanted_back(&self) -> bool {
+        self.access.is_wanted_back()
+    }
+
     /// Why the card is dead; `None` while it is alive.
     pub fn death(&self) -> Option<Error> {
         self.access.death()
     }
 
-    fn set_own_gids(&mut self, ipv4: Option<Ipv4Addr>) -> Result<(), Error> {
-        let mut gids = vec![Gid::of(0, self.mac.link_local(), self.mac)];
-        gids.extend(ipv4.map(|address| Gid::of(1, address.to_ipv6_mapped(), self.mac)));
-        for gid in &gids {
-            self.set_gid(*gid)?;
-        }
-        self.gids = gids;
-        Ok(())
+    fn set_own_gids(&self, ipv4: Option<Ipv4Addr>) -> Result<(), Error> {
+        self.set_gid(Gid::new(0, self.mac.link_local(), self.mac))?;
+        let ipv4 = ipv4.map(|address| Gid::new(1, address.to_ipv6_mapped(), self.mac));
+        ipv4.map_or(Ok(()), |gid| self.set_gid(gid))
     }
 
     /// `vhca_port_num`: the first port, if a function can have several.

@@ -1,5 +1,6 @@
 //! Asynchronous events as typed values, with a descriptor to wait on.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -79,6 +80,9 @@ pub enum Event {
         /// Its number.
         dctn: u32,
     },
+    /// The system wants the function back: somebody unbinds or unplugs it, and waits until this process has closed it.
+    /// The card does not say this; it is told once.
+    WantedBack,
     /// Anything else, as the card tells it.
     Other(AsyncEvent),
 }
@@ -123,7 +127,7 @@ impl fmt::Display for EventQueue {
     }
 }
 
-/// One line, which begins with the event's name in the PRM.
+/// One line, which begins with the event's name in the PRM, if it is the card's.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -141,6 +145,7 @@ impl fmt::Display for Event {
             Event::SrqError { srqn } => write!(f, "{}: SRQ {srqn:#x}", EventType::SrqCatastrophic),
             Event::DctDrained { dctn } => write!(f, "{}: DCT {dctn:#x}", EventType::DctDrained),
             Event::DctKeyViolation { dctn } => write!(f, "{}: DCT {dctn:#x}", EventType::DctKeyViolation),
+            Event::WantedBack => f.write_str("WANTED_BACK: the system waits until this function is closed"),
             Event::Other(AsyncEvent { event_type, sub_type, data }) => {
                 write!(f, "{event_type}, sub type {sub_type:#x}: {data:02x?}")
             }
@@ -158,6 +163,8 @@ pub struct Events {
     events: mpsc::Receiver<AsyncEvent>,
     /// A semaphore: one for each event, and one for the card's death, which is never taken.
     fd: OwnedFd,
+    /// Whether [`Event::WantedBack`] was returned.
+    was_wanted: Cell<bool>,
     access: Arc<dyn Access>,
 }
 
@@ -167,7 +174,8 @@ impl Events {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
         let fd = eventfd(0, flags).map_err(failed)?;
         let theirs = rustix::io::dup(&fd).map_err(failed)?;
-        Ok(Events { events: access.async_events(Some(theirs)), fd, access: Arc::clone(access) })
+        let events = access.async_events(Some(theirs));
+        Ok(Events { events, fd, was_wanted: Cell::new(false), access: Arc::clone(access) })
     }
 
     /// The descriptor that is readable while there are events, and for ever once the card is dead.
@@ -178,6 +186,10 @@ impl Events {
     /// The next event that has come; `None` if there is none. Errors: [`Error::Dead`] behind the last event of a dead
     /// card.
     pub fn poll(&self) -> Result<Option<Event>, Error> {
+        if self.access.is_wanted_back() && !self.was_wanted.replace(true) {
+            self.take_count();
+            return Ok(Some(Event::WantedBack));
+        }
         // A count may be left of an event that was read before its count was there. It is taken, and what came since is
         // looked for again.
         for _ in 0..2 {

@@ -47,6 +47,7 @@ pub mod objects;
 pub mod queue;
 #[cfg(feature = "serde")]
 mod serde_form;
+mod setters;
 mod timestamp;
 
 pub use access::Options;

@@ -123,11 +123,21 @@ pub struct Gid {
     pub mac: Mac,
     /// Whether its packets are IPv4.
     pub ipv4: bool,
+    /// The VLAN of its packets, both ways: the card tags them, with the
+    /// [service level](crate::objects::AddressPath::service_level) as priority. `None` for packets without tag.
+    pub vlan: Option<u16>,
 }
 
 impl Gid {
-    pub(crate) fn of(index: u16, address: Ipv6Addr, mac: Mac) -> Self {
-        Gid { index, address, mac, ipv4: address.to_ipv4_mapped().is_some() }
+    /// The entry at `index`: `address`, from `mac`, in no VLAN.
+    pub fn new(index: u16, address: Ipv6Addr, mac: Mac) -> Self {
+        Gid { index, address, mac, ipv4: address.to_ipv4_mapped().is_some(), vlan: None }
+    }
+
+    /// Sets [`vlan`](Self::vlan).
+    pub fn vlan(mut self, id: u16) -> Self {
+        self.vlan = Some(id);
+        self
     }
 }
 

@@ -1,15 +1,22 @@
 //! Bring-up and teardown on the software card.
 
+use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use mlx5_dv::access::trace::{CommandRecord, Direction, Observers, Traced, kernel_dump};
 use mlx5_dv::access::{Access, RawCommand, UarMapping};
-use mlx5_dv::{Error, Invalid, Options};
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+use mlx5_dv::{Error, Gid, Invalid, Options};
 use mlx5_open::Sim;
 use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut, DeallocPdIn, NopIn, Opcode, WithTail};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::limits;
 use mlx5_prm::reg::{PmtuReg, RegisterId};
+use mlx5_sim::profile::Profile;
+
+/// How long anything may take that is to succeed.
+const SOON: Duration = Duration::from_secs(60);
 
 #[test]
 fn comes_up_in_the_prm_s_order_and_leaves_nothing_behind() {
@@ -163,11 +170,52 @@ fn gids_are_the_port_s_own() {
     assert!(gids[1].ipv4 && gids[1].address.to_string() == "::ffff:10.0.0.1", "{gids:?}");
     assert_eq!(first.query_gid(1).unwrap(), gids[1]);
     assert_eq!(second.query_gid(0).unwrap().address, second.mac().link_local());
-    let wrong = mlx5_dv::Gid { index: u16::MAX, ..gids[0] };
+    let wrong = Gid { index: u16::MAX, ..gids[0] };
     let error = first.set_gid(wrong).expect_err("too far");
     let Error::Invalid(Invalid::OutOfRange { given, limit, capability, .. }) = error else { panic!("{error}") };
     assert_eq!((given, *limit.end() + 1), (0xffff, first.caps().roce_address_table_size.into()));
     assert_eq!(capability, Some("roce_address_table_size"));
+}
+
+#[test]
+fn on_the_card_s_own_processor_pages_are_given_in_its_name() {
+    let profile = Profile { embedded_cpu: true, ..Profile::connectx5() };
+    let sim = Sim::builder().profile(profile).build().unwrap();
+    let device = sim.open(0).unwrap();
+    let held = device.firmware_pages();
+    assert!(held > 0);
+    // At run time firmware asks by an event, for which it fills up its contexts.
+    let pd = Pd::alloc(&device).unwrap();
+    let region = |_| MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).unwrap();
+    let mut regions = vec![];
+    let begin = Instant::now();
+    while device.firmware_pages() == held {
+        regions.extend((0..64).map(region));
+        assert!(begin.elapsed() < SOON, "no pages were asked for");
+    }
+    drop((regions, pd));
+    let handle = sim.handle(0);
+    drop(device);
+    assert_eq!(handle.counts().dma_ranges, 0, "all pages came back");
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_gid_of_a_vlan_is_the_card_s_and_the_port_s_until_it_is_cleared() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let link_local = device.gids()[0];
+    let tagged = Gid { index: 3, ..link_local }.vlan(5);
+    device.set_gid(tagged).unwrap();
+    device.set_gid(Gid { index: 2, ..tagged }).unwrap();
+    assert_eq!(device.query_gid(3).unwrap(), tagged);
+    assert_eq!(device.gids(), [link_local, Gid { index: 2, ..tagged }, tagged], "by index");
+    let error = device.set_gid(tagged.vlan(4095)).expect_err("a reserved VLAN").to_string();
+    assert!(error.contains("Gid::vlan is 4095") && error.contains("4094"), "{error}");
+    device.set_gid(Gid { address: Ipv6Addr::UNSPECIFIED, ..tagged }).unwrap();
+    assert_eq!(device.gids(), [link_local, Gid { index: 2, ..tagged }]);
+    assert!(device.query_gid(3).unwrap().address.is_unspecified());
+    assert_eq!(sim.violations(), []);
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! Asynchronous events as typed values, and the descriptor that tells of them.
 
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mlx5_dv::access::{Function, FunctionParts, Irq, Notices};
 use mlx5_dv::objects::Pd;
 use mlx5_dv::queue::{Hub, HubOptions};
-use mlx5_dv::{Error, Event, EventQueue, Events};
+use mlx5_dv::{Death, Device, Error, Event, EventQueue, Events, Options};
 use mlx5_open::Sim;
 use mlx5_prm::eqe::EventQueueType;
 use mlx5_sim::fault::{Fault, Times};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -65,4 +68,81 @@ fn a_dead_card_keeps_the_descriptor_readable_and_ends_each_wait() {
     let late = device.events().unwrap();
     assert!(is_readable(&late, Duration::ZERO) && late.wait(SOON).unwrap_err().is_dead());
     assert!(begin.elapsed() < SOON);
+}
+
+/// The software card's interrupts, and a system that has something to say beside them.
+#[derive(Debug)]
+struct Noticed {
+    irq: Box<dyn Irq>,
+    wanted_back: OwnedFd,
+    bus_error: OwnedFd,
+}
+
+impl Irq for Noticed {
+    fn vectors(&self) -> u32 {
+        self.irq.vectors()
+    }
+
+    fn enable(&self, count: u32) -> io::Result<Vec<OwnedFd>> {
+        self.irq.enable(count)
+    }
+
+    fn disable(&self) -> io::Result<()> {
+        self.irq.disable()
+    }
+
+    fn notices(&self) -> io::Result<Notices> {
+        let copy = |fd: &OwnedFd| fd.try_clone().map(Some);
+        Ok(Notices { wanted_back: copy(&self.wanted_back)?, bus_error: copy(&self.bus_error)? })
+    }
+}
+
+/// A device whose system signals by the two descriptors: that it wants the function back, and an error of the bus.
+fn noticed(sim: &Sim) -> (Arc<Device>, [OwnedFd; 2]) {
+    let new = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let (wanted_back, bus_error) = (new(), new());
+    let signals = [&wanted_back, &bus_error].map(|fd| fd.try_clone().unwrap());
+    let FunctionParts { name, bar, dma, irq } = sim.function(0).into_parts();
+    let irq = Box::new(Noticed { irq, wanted_back, bus_error });
+    // SAFETY: the parts are those of one function, the interrupts in a wrapper.
+    let function = unsafe { Function::new(name, bar, dma, irq) };
+    (Device::open(function, Options::default()).unwrap(), signals)
+}
+
+fn signal(fd: &OwnedFd) {
+    rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
+}
+
+#[test]
+fn that_the_system_wants_the_function_back_is_told_once_to_each_listener() {
+    let sim = Sim::builder().build().unwrap();
+    let (device, [wanted_back, _]) = noticed(&sim);
+    let events = [device.events().unwrap(), device.events().unwrap()];
+    assert!(!device.is_wanted_back());
+    signal(&wanted_back);
+    for events in &events {
+        assert_eq!(events.wait(SOON).unwrap(), Event::WantedBack);
+        assert_eq!(events.poll().unwrap(), None);
+    }
+    // The kernel repeats itself while it waits.
+    signal(&wanted_back);
+    let late = device.events().unwrap();
+    assert!(is_readable(&late, SOON) && device.is_wanted_back());
+    assert_eq!(late.poll().unwrap(), Some(Event::WantedBack));
+    assert!(!is_readable(&late, Duration::ZERO));
+    assert_eq!(events[0].poll().unwrap(), None);
+    assert!(device.death().is_none() && device.port().is_ok(), "it works until it is closed");
+    drop((events, late, device));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn an_error_of_the_bus_is_the_end_of_the_card() {
+    let sim = Sim::builder().build().unwrap();
+    let (device, [_, bus_error]) = noticed(&sim);
+    let events = device.events().unwrap();
+    signal(&bus_error);
+    let error = events.wait(SOON).unwrap_err();
+    assert!(matches!(error, Error::Dead(Death::BusError)), "{error}");
+    assert!(error.to_string().contains("PCI Express AER"), "{error}");
 }

@@ -73,6 +73,8 @@ pub trait KernelXrc {
     /// # Safety
     /// As for [`create_cq`](Self::create_cq).
     unsafe fn create_srq(&self, srq: &KernelSrq) -> Result<(ObjectHandle, u32), Error>;
+    /// Requests one event SRQ_RQ_LIMIT of a shared receive queue for when fewer than `limit` receives are left.
+    fn set_limit(&self, srq: ObjectHandle, limit: u32) -> Result<(), Error>;
     /// Creates a target: its handle and its number.
     fn create_target(&self, xrcd: ObjectHandle) -> Result<(ObjectHandle, u32), Error>;
     /// Opens a target of the domain that another process has created.

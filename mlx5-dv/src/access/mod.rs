@@ -37,7 +37,7 @@ pub use kernel_xrc::{KernelCq, KernelCqMade, KernelSrq, KernelXrc};
 pub use lent_events::LentEvents;
 pub use options::Options;
 pub use safe::SafeCommand;
-pub use transport::{Bar, BarMapping, DmaSpace, Function, FunctionParts, Irq};
+pub use transport::{Bar, BarMapping, DmaSpace, Function, FunctionParts, Irq, Notices};
 
 pub use crate::memory::HostRange;
 
@@ -274,6 +274,11 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     /// events (commands, page requests) are not delivered. The channel closes when the card dies. Each event, and then
     /// the death, adds one to the eventfd `count`.
     fn async_events(&self, count: Option<std::os::fd::OwnedFd>) -> std::sync::mpsc::Receiver<AsyncEvent>;
+    /// Whether the system wants the function back: somebody waits until it is closed. Each who listens to asynchronous
+    /// events is counted one more for it.
+    fn is_wanted_back(&self) -> bool {
+        false
+    }
     /// Why the card is dead; `None` while it is alive.
     fn death(&self) -> Option<Error>;
     /// The clock that all waits use.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::trace::{Observer, Observers};
 use crate::clock::Clock;
+use crate::setters::setters;
 
 /// Options for opening a card. Start from [`Options::default`] and change what matters.
 #[derive(Debug, Clone)]
@@ -40,6 +41,23 @@ pub struct Options {
     pub clock: Clock,
     /// Observers, called for every command.
     pub observers: Observers,
+}
+
+setters! {
+    Options {
+        reset: bool;
+        firmware_timeout: Duration;
+        command_timeout: Duration;
+        health_interval: Duration;
+        health_patience: Duration;
+        completion_vectors: u32;
+        own_event_queues: u32;
+        sign_replies: bool;
+        port_up: bool;
+        mtu: Some(u16);
+        ipv4: Some(Ipv4Addr);
+        clock: Clock;
+    }
 }
 
 impl Default for Options {

@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::AsyncEvent;
 use super::liveness::{Liveness, Wake};
 use crate::error::Error;
-use crate::lock::{Mutex, lock};
+use crate::lock::{AtomicBool, Mutex, Ordering, lock};
 
 /// Events that a listener's channel can buffer; more are dropped.
 const BACKLOG: usize = 1024;
@@ -19,6 +19,8 @@ const BACKLOG: usize = 1024;
 pub struct Subscribers {
     queues: Mutex<HashMap<u32, OwnedFd>>,
     listeners: Mutex<Vec<Listener>>,
+    /// Whether the system wants the function back.
+    wanted_back: AtomicBool,
 }
 
 /// A listener to asynchronous events.
@@ -48,10 +50,15 @@ impl Subscribers {
     }
 
     /// Opens a channel for asynchronous events. It closes when the card dies, or at once if the card is dead. Each
-    /// event, and then the death, adds one to `count`.
+    /// event, a call of [`want_back`](Self::want_back), and then the death add one to `count`.
     pub fn listen(&self, liveness: &Liveness, count: Option<OwnedFd>) -> mpsc::Receiver<AsyncEvent> {
         let (channel, receiver) = mpsc::sync_channel(BACKLOG);
-        lock(&self.listeners).push(Listener { channel, count });
+        let mut listeners = lock(&self.listeners);
+        if self.is_wanted_back() {
+            count.iter().for_each(signal);
+        }
+        listeners.push(Listener { channel, count });
+        drop(listeners);
         // Checked after the insertion: an earlier death has closed only the channels present then.
         if liveness.check().is_err() {
             self.wake();
@@ -64,6 +71,18 @@ impl Subscribers {
         if let Some(fd) = lock(&self.queues).get(&cqn) {
             signal(fd);
         }
+    }
+
+    /// Tells every listener that the system wants the function back. Only the first call has an effect.
+    pub fn want_back(&self) {
+        if !self.wanted_back.swap(true, Ordering::AcqRel) {
+            lock(&self.listeners).iter().flat_map(|listener| &listener.count).for_each(signal);
+        }
+    }
+
+    /// Whether the system wants the function back.
+    pub fn is_wanted_back(&self) -> bool {
+        self.wanted_back.load(Ordering::Acquire)
     }
 
     /// Sends `event` to every listener.

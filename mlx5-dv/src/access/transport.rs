@@ -236,6 +236,19 @@ pub trait Irq: Send + Sync + Debug {
     fn enable(&self, count: u32) -> io::Result<Vec<OwnedFd>>;
     /// Disables all vectors.
     fn disable(&self) -> io::Result<()>;
+    /// Asks the system to signal what it has to say of the function from now on. Default: it says nothing.
+    fn notices(&self) -> io::Result<Notices> {
+        Ok(Notices::default())
+    }
+}
+
+/// What a system signals of a function beside its interrupts: an eventfd each, `None` where it has no such signal.
+#[derive(Debug, Default)]
+pub struct Notices {
+    /// The system wants the function back: somebody unbinds or unplugs it, and waits until it is closed.
+    pub wanted_back: Option<OwnedFd>,
+    /// The bus has reported an error of the function that cannot be corrected.
+    pub bus_error: Option<OwnedFd>,
 }
 
 #[cfg(test)]

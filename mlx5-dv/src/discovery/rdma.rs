@@ -69,6 +69,8 @@ pub struct RdmaGid {
     pub interface: Option<String>,
     /// That interface's MAC address.
     pub mac: Option<Mac>,
+    /// That interface's VLAN, if it is one.
+    pub vlan: Option<u16>,
 }
 
 impl RdmaGid {
@@ -228,15 +230,24 @@ impl Sysfs {
         }
     }
 
+    /// The VLAN of network interface `name`, if it is one. The first line of the kernel's file about it:
+    /// `eth1.5  VID: 5  REORDER_HDR: 1  dev->priv_flags: 1021`.
+    fn vlan(&self, name: &str) -> Option<u16> {
+        let text = read(&self.path("proc/net/vlan").join(name))?;
+        let (_, id) = text.lines().next()?.split_once("VID: ")?;
+        id.split_whitespace().next()?.parse().ok()
+    }
+
     fn gids_at(&self, port: &Path) -> Vec<RdmaGid> {
         let entry = |index: u16| {
             let text = |dir: &str| read(&port.join(dir).join(index.to_string()));
             let address: Ipv6Addr = text("gids")?.parse().ok()?;
             let interface = text("gid_attrs/ndevs");
             let mac = interface.as_ref().and_then(|name| read(&self.path("sys/class/net").join(name).join("address")));
+            let vlan = interface.as_ref().and_then(|name| self.vlan(name));
             let kind = text("gid_attrs/types").unwrap_or_default();
             let set = !address.is_unspecified();
-            set.then(|| RdmaGid { index, address, kind, mac: mac.and_then(|mac| mac.parse().ok()), interface })
+            set.then(|| RdmaGid { index, address, kind, mac: mac.and_then(|mac| mac.parse().ok()), interface, vlan })
         };
         let mut indices: Vec<u16> = list(&port.join("gids")).iter().filter_map(|index| index.parse().ok()).collect();
         indices.sort_unstable();
@@ -286,10 +297,13 @@ mod tests {
         write(root, &format!("{port}/gids/0"), "fe80:0000:0000:0000:0000:c5ff:fe00:0001\n");
         write(root, &format!("{port}/gids/1"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
         write(root, &format!("{port}/gids/10"), "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
-        for index in [0, 10] {
+        for (index, interface) in [(0, "eth1"), (10, "eth1.5")] {
             write(root, &format!("{port}/gid_attrs/types/{index}"), "RoCE v2\n");
-            write(root, &format!("{port}/gid_attrs/ndevs/{index}"), "eth1\n");
+            write(root, &format!("{port}/gid_attrs/ndevs/{index}"), &format!("{interface}\n"));
         }
+        write(root, "proc/net/vlan/config", "VLAN Dev name    | VLAN ID\n");
+        let vlan = "eth1.5  VID: 5\t REORDER_HDR: 1  dev->priv_flags: 1021\n         total frames received  0\n";
+        write(root, "proc/net/vlan/eth1.5", vlan);
         write(root, &format!("{port}/counters/port_rcv_packets"), "7\n");
         write(root, &format!("{port}/hw_counters/out_of_sequence"), "2\n");
         write(root, "sys/class/net/eth1/address", "02:00:c5:00:00:01\n");
@@ -317,6 +331,7 @@ mod tests {
         assert!(port.gids.iter().all(RdmaGid::is_roce_v2));
         assert_eq!(port.gids[1].address.to_ipv4_mapped(), Some([10, 0, 0, 1].into()));
         assert_eq!(port.gids[0].mac, Some(Mac([2, 0, 0xc5, 0, 0, 1])));
+        assert_eq!((port.gids[0].vlan, port.gids[1].vlan), (None, Some(5)));
         assert_eq!(
             sysfs.counters("mlx5_0", 1),
             [("port_rcv_packets".to_owned(), 7), ("out_of_sequence".to_owned(), 2)]

@@ -158,6 +158,12 @@ pub enum Death {
         /// How long it has not changed.
         after: Duration,
     },
+    /// The bus reported an error of the card that cannot be corrected.
+    #[error(
+        "the bus reported an error of the card that cannot be corrected (PCI Express AER); check `dmesg`, then open it \
+         again"
+    )]
+    BusError,
     /// The kernel's driver released the device.
     #[error(
         "the kernel's driver released the card (unbound, removed or in recovery); check `dmesg`, then open it again"

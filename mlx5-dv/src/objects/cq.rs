@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::{CommandError, CommandErrorKind, CqStatus, Error, Invalid};
 use crate::lock::lock;
+use crate::setters::setters;
 
 /// Size of a CQE. PRM `cqc.cqe_sz`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -171,6 +172,17 @@ pub struct CqOptions {
     compression: Option<Compression>,
 }
 
+setters! {
+    CqOptions {
+        entries: u32;
+        cqe_size: CqeSize;
+        events = true;
+        vector: u32;
+        moderation: CqModeration;
+        for_xrc = true;
+    }
+}
+
 impl Default for CqOptions {
     fn default() -> Self {
         let moderation = CqModeration::default();
@@ -188,51 +200,15 @@ impl Default for CqOptions {
 }
 
 impl CqOptions {
-    /// Sets [`entries`](Self::entries).
-    pub fn entries(mut self, entries: u32) -> Self {
-        self.entries = entries;
-        self
-    }
-
-    /// Sets [`cqe_size`](Self::cqe_size).
-    pub fn cqe_size(mut self, cqe_size: CqeSize) -> Self {
-        self.cqe_size = cqe_size;
-        self
-    }
-
     /// Only for [`CompressedCompletionQueue`](crate::queue::CompressedCompletionQueue).
     pub(crate) fn compression(mut self, compression: Compression) -> Self {
         self.compression = Some(compression);
         self
     }
 
-    /// Enables [`events`](Self::events).
-    pub fn events(mut self) -> Self {
-        self.events = true;
-        self
-    }
-
-    /// Sets [`vector`](Self::vector).
-    pub fn vector(mut self, vector: u32) -> Self {
-        self.vector = vector;
-        self
-    }
-
-    /// Sets [`moderation`](Self::moderation).
-    pub fn moderation(mut self, moderation: CqModeration) -> Self {
-        self.moderation = moderation;
-        self
-    }
-
     /// Sets [`parent_domain`](Self::parent_domain).
     pub fn parent_domain(mut self, pd: &Arc<Pd>) -> Self {
         self.parent_domain = Some(Arc::clone(pd));
-        self
-    }
-
-    /// Enables [`for_xrc`](Self::for_xrc).
-    pub fn for_xrc(mut self) -> Self {
-        self.for_xrc = true;
         self
     }
 

@@ -24,6 +24,7 @@ use crate::deadline::Deadline;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
 use crate::net::PATH_HEADERS;
+use crate::setters::setters;
 
 /// How long a target may take to drain.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -59,6 +60,22 @@ pub struct DctOptions {
     pub user_index: Option<u32>,
 }
 
+setters! {
+    DctOptions {
+        access_key: u64;
+        port: u8;
+        gid_index: u8;
+        hop_limit: u8;
+        traffic_class: u8;
+        flow_label: u32;
+        service_level: u8;
+        path_mtu: Some(PathMtu);
+        remote_access: AccessFlags;
+        min_rnr_timer: u8;
+        user_index: Some(u32);
+    }
+}
+
 impl DctOptions {
     /// For initiators that know `access_key`; everything else is default.
     pub fn new(access_key: u64) -> Self {
@@ -75,30 +92,6 @@ impl DctOptions {
             min_rnr_timer: 12,
             user_index: None,
         }
-    }
-
-    /// Sets [`gid_index`](Self::gid_index).
-    pub fn gid_index(mut self, index: u8) -> Self {
-        self.gid_index = index;
-        self
-    }
-
-    /// Sets [`remote_access`](Self::remote_access).
-    pub fn remote_access(mut self, access: AccessFlags) -> Self {
-        self.remote_access = access;
-        self
-    }
-
-    /// Sets [`path_mtu`](Self::path_mtu).
-    pub fn path_mtu(mut self, mtu: PathMtu) -> Self {
-        self.path_mtu = Some(mtu);
-        self
-    }
-
-    /// Sets [`user_index`](Self::user_index).
-    pub fn user_index(mut self, index: u32) -> Self {
-        self.user_index = Some(index);
-        self
     }
 
     /// The context, without its parents.

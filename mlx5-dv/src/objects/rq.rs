@@ -20,6 +20,7 @@ use super::ring::RingMemory;
 use super::ring_lease::{ReceiveRingOwner, RingPermit};
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
+use crate::setters::setters;
 
 /// Options of a receive queue for frames.
 #[derive(Debug, Clone)]
@@ -37,6 +38,14 @@ pub struct RqOptions {
     pub counter: Option<Arc<QueueCounter>>,
     /// Makes it a striding queue, whose receives take several packets each. Default: no.
     pub strides: Option<Strides>,
+}
+
+setters! {
+    RqOptions {
+        wqes: u32;
+        sges: u16;
+        strides: Some(Strides);
+    }
 }
 
 /// How the buffer of each receive of a striding queue is cut. A packet takes whole strides. PRM "Striding RQ".
@@ -116,18 +125,6 @@ impl Default for RqOptions {
 }
 
 impl RqOptions {
-    /// Sets [`wqes`](Self::wqes).
-    pub fn wqes(mut self, wqes: u32) -> Self {
-        self.wqes = wqes;
-        self
-    }
-
-    /// Sets [`sges`](Self::sges).
-    pub fn sges(mut self, sges: u16) -> Self {
-        self.sges = sges;
-        self
-    }
-
     /// Sets [`strip_vlan`](Self::strip_vlan).
     pub fn strip_vlan(mut self, strip: bool) -> Self {
         self.strip_vlan = strip;
@@ -137,12 +134,6 @@ impl RqOptions {
     /// Sets [`counter`](Self::counter).
     pub fn counter(mut self, counter: &Arc<QueueCounter>) -> Self {
         self.counter = Some(Arc::clone(counter));
-        self
-    }
-
-    /// Sets [`strides`](Self::strides).
-    pub fn strides(mut self, strides: Strides) -> Self {
-        self.strides = Some(strides);
         self
     }
 

@@ -25,6 +25,7 @@ use crate::caps::Caps;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
+use crate::setters::setters;
 
 /// Options of a send queue for frames.
 #[derive(Debug, Clone)]
@@ -39,6 +40,14 @@ pub struct SqOptions {
     pub inline_bytes: u16,
 }
 
+setters! {
+    SqOptions {
+        wqes: u32;
+        sges: u16;
+        inline_bytes: u16;
+    }
+}
+
 impl Default for SqOptions {
     fn default() -> Self {
         SqOptions { wqes: 128, sges: 1, inline_bytes: 18 }
@@ -46,24 +55,6 @@ impl Default for SqOptions {
 }
 
 impl SqOptions {
-    /// Sets [`wqes`](Self::wqes).
-    pub fn wqes(mut self, wqes: u32) -> Self {
-        self.wqes = wqes;
-        self
-    }
-
-    /// Sets [`sges`](Self::sges).
-    pub fn sges(mut self, sges: u16) -> Self {
-        self.sges = sges;
-        self
-    }
-
-    /// Sets [`inline_bytes`](Self::inline_bytes).
-    pub fn inline_bytes(mut self, bytes: u16) -> Self {
-        self.inline_bytes = bytes;
-        self
-    }
-
     /// Adds room for the headers that the card requires in the WQE.
     fn with_room_for(mut self, mode: InlineMode) -> Self {
         self.inline_bytes = self.inline_bytes.max(most_headers(mode) as u16);

@@ -22,6 +22,7 @@ use crate::access::{KernelObjectKind, KernelSrq};
 use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
+use crate::setters::setters;
 
 /// Options of a shared receive queue.
 #[derive(Debug, Clone)]
@@ -37,6 +38,14 @@ pub struct SrqOptions {
     pub user_index: Option<u32>,
 }
 
+setters! {
+    SrqOptions {
+        wqes: u32;
+        sges: u16;
+        user_index: Some(u32);
+    }
+}
+
 impl Default for SrqOptions {
     fn default() -> Self {
         SrqOptions { wqes: 127, sges: 1, user_index: None }
@@ -44,24 +53,6 @@ impl Default for SrqOptions {
 }
 
 impl SrqOptions {
-    /// Sets [`wqes`](Self::wqes).
-    pub fn wqes(mut self, wqes: u32) -> Self {
-        self.wqes = wqes;
-        self
-    }
-
-    /// Sets [`sges`](Self::sges).
-    pub fn sges(mut self, sges: u16) -> Self {
-        self.sges = sges;
-        self
-    }
-
-    /// Sets [`user_index`](Self::user_index).
-    pub fn user_index(mut self, index: u32) -> Self {
-        self.user_index = Some(index);
-        self
-    }
-
     /// Logs of the ring's number of WQEs and of a WQE's size.
     fn layout(&self, caps: &Caps) -> Result<(u32, u32), Invalid> {
         let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
@@ -262,15 +253,16 @@ impl Srq {
     /// cancels it. The event is sent when a message takes a receive: if already fewer are left, with the next message.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a limit above the capacity, [`Error::Command`]; [`Error::NotImplemented`] on `devx:` for
-    /// a queue of an XRC domain.
+    /// [`Error::Invalid`] for a limit above the capacity, [`Error::Command`]; for a queue of an XRC domain on `devx:`
+    /// also [`Error::Io`], and [`Error::NotImplemented`] where another process has created the context.
     pub fn arm_limit(&self, limit: u16) -> Result<(), Error> {
         if usize::from(limit) > self.capacity() {
             let limits = 0..=self.capacity() as u64;
             return Err(Invalid::out_of_range("limit", limit.into(), limits, "this SRQ").into());
         }
-        let instead = "Linux tells its event to libibverbs alone: count what is posted and what completes";
-        self.reaches_card("the limit", instead)?;
+        if let (Some(_), Some(kernel)) = (&self.xrc, self.device().access().kernel_verbs()) {
+            return kernel.xrc().set_limit(self.object.handle(), limit.into());
+        }
         if self.xrc.is_some() {
             let mut command = ArmXrcSrqIn::default();
             command.w().op_mod(ArmXrcSrqOpMod::XrcSrq.number() as u16).xrc_srqn(self.srqn).lwm(limit);
@@ -285,21 +277,16 @@ impl Srq {
         Ok(self.object.modify(&command)?)
     }
 
-    /// `Ok` unless the queue is the kernel's, which alone reaches it and has no `what` for this driver.
-    fn reaches_card(&self, what: &str, instead: &str) -> Result<(), Error> {
-        if self.xrc.is_none() || self.device().is_owned() {
-            return Ok(());
-        }
-        let what = format!("{what} of {} on {}", self.object.name(), self.device().name());
-        Err(Error::NotImplemented { what, instead: instead.into() })
-    }
-
     /// Queries the card.
     ///
     /// # Errors
     /// [`Error::Command`]; [`Error::NotImplemented`] on `devx:` for a queue of an XRC domain.
     pub fn query(&self) -> Result<SrqStatus, Error> {
-        self.reaches_card("the status", "Linux does not tell it: count what is posted and what completes")?;
+        if self.xrc.is_some() && !self.device().is_owned() {
+            let what = format!("the status of {} on {}", self.object.name(), self.device().name());
+            let instead = "Linux does not tell it: count what is posted and what completes".into();
+            return Err(Error::NotImplemented { what, instead });
+        }
         if self.xrc.is_some() {
             return self.query_xrc();
         }

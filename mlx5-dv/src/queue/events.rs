@@ -1,4 +1,4 @@
-//! Event queues that threads of the user's own read.
+//! Event queues that threads of the user's own read, and what their events are about.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::completion::CompletionQueue;
+use super::completion::compressed::CompressedCompletionQueue;
 use crate::access::LentEvents;
 use crate::deadline::Deadline;
 use crate::device::Device;
@@ -50,35 +51,94 @@ pub struct EventQueue {
     _one_thread: PhantomData<Cell<()>>,
 }
 
-/// The completion queue of a holder of queues, towards an [`EventQueue`]: what a loop does that sleeps on that one, and
-/// polls the holder.
-#[derive(Debug)]
-pub struct EventSource<'a>(pub(super) &'a mut CompletionQueue);
+/// Whatever completions come to, as a thread sees it that sleeps until there are some: a [`CompletionQueue`], or a
+/// holder of queues ([`Connection`](super::Connection), [`Hub`](super::Hub) and the others). So one loop serves them
+/// all, by an [`EventQueue`], or by epoll on their descriptors.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use mlx5_dv::queue::{EventQueue, EventSource};
+/// /// Sleeps until one of `sources` may have something to poll.
+/// fn sleep(events: &mut EventQueue, sources: &mut [Box<dyn EventSource>]) -> Result<(), mlx5_dv::Error> {
+///     let cqn = events.wait(Duration::from_secs(1))?;
+///     for source in sources.iter_mut().filter(|source| source.cqn() == cqn) {
+///         source.count_event();
+///         source.request_event()?; // then poll it
+///     }
+///     Ok(())
+/// }
+/// ```
+pub trait EventSource {
+    /// The number of its completion queue, which its events have.
+    fn cqn(&self) -> u32;
 
-impl EventSource<'_> {
-    /// The number that its events have.
-    pub fn cqn(&self) -> u32 {
-        self.0.cq().cqn()
-    }
+    /// As [`CompletionQueue::fd`]: `None` without `events` in its options.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// As [`CompletionQueue::arm`]. Poll once more afterwards.
+    /// Requests one event for the next completion, as [`CompletionQueue::arm`]. Poll once more afterwards.
     ///
     /// # Errors
     /// [`Error::Dead`].
-    pub fn arm(&mut self) -> Result<(), Error> {
-        self.0.arm(false)
+    fn request_event(&mut self) -> Result<(), Error>;
+
+    /// As [`CompletionQueue::count_event`], after an event of an [`EventQueue`].
+    fn count_event(&mut self);
+
+    /// As [`CompletionQueue::take_events`], when the descriptor is readable.
+    fn take_events(&mut self) -> u32;
+}
+
+impl EventSource for CompletionQueue {
+    fn cqn(&self) -> u32 {
+        self.cq().cqn()
     }
 
-    /// As [`CompletionQueue::count_event`].
-    pub fn count_event(&mut self) {
-        self.0.count_event();
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd()
     }
 
-    /// As [`CompletionQueue::take_events`], for a loop that sleeps on the queue's own eventfd.
-    pub fn take_events(&mut self) -> u32 {
-        self.0.take_events()
+    fn request_event(&mut self) -> Result<(), Error> {
+        self.arm(false)
+    }
+
+    fn count_event(&mut self) {
+        self.count_event();
+    }
+
+    fn take_events(&mut self) -> u32 {
+        self.take_events()
     }
 }
+
+/// Implements [`EventSource`] for a holder by one of its fields.
+macro_rules! event_source {
+    ($holder:ty $(, $generic:ident $(: $bound:path)?)?; $($field:ident).+) => {
+        impl $(<$generic $(: $bound)?>)? EventSource for $holder {
+            fn cqn(&self) -> u32 {
+                EventSource::cqn(&self.$($field).+)
+            }
+
+            fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+                self.$($field).+.fd()
+            }
+
+            fn request_event(&mut self) -> Result<(), crate::error::Error> {
+                self.$($field).+.request_event()
+            }
+
+            fn count_event(&mut self) {
+                self.$($field).+.count_event();
+            }
+
+            fn take_events(&mut self) -> u32 {
+                self.$($field).+.take_events()
+            }
+        }
+    };
+}
+pub(super) use event_source;
+
+event_source!(CompressedCompletionQueue; queue);
 
 impl fmt::Debug for EventQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

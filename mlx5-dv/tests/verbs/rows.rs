@@ -7,10 +7,10 @@ use mlx5_dv::memory::HostMemory;
 use mlx5_dv::objects::*;
 use mlx5_dv::queue::ethernet::Spread;
 use mlx5_dv::queue::*;
-use mlx5_dv::{ClockRate, Device, Error, Events};
+use mlx5_dv::{ClockRate, Device, Error, Events, Gid};
 
 use crate::table::Offered::{No, Part, Whole};
-use crate::table::{DEVX, EVERY, Row, Section, calls};
+use crate::table::{DEVX, EVERY, OWNED, Row, Section, calls};
 
 /// A row: its verbs, how much is offered, the calls, the ways, the transports, the judges, remarks.
 macro_rules! row {
@@ -85,11 +85,12 @@ const DEVICES: &[Row] = &[
     row!(
         ["async_event"],
         Whole,
-        [Device::events, Device::async_events, Events::fd, Events::wait],
+        [Device::events, Device::async_events, Events::fd, Events::wait, Device::is_wanted_back],
         EVERY,
         "",
-        ["devx::events_come"],
-        "Typed values, with a descriptor for epoll; or entries as the card writes them"
+        ["devx::events_come", "vfio::who_wants_a_function_back_gets_it"],
+        "Typed values, with a descriptor for epoll; or entries as the card writes them. VFIO's own, too: who unbinds a \
+         function waits until it is closed (`Event::WantedBack`, `Device::is_wanted_back`)"
     ),
     row!(
         ["free_context"],
@@ -145,7 +146,7 @@ const MEMORY: &[Row] = &[
         [MemoryRegion::rereg],
         EVERY,
         "",
-        [],
+        [KEYS],
         "Rights, protection domain, memory; all or nothing, with another key"
     ),
     row!(
@@ -253,7 +254,9 @@ const COMPLETIONS: &[Row] = &[
             EventQueue::take,
             EventQueue::wait,
             CompletionQueue::count_event,
-            Connection::event_source,
+            Connection::request_event,
+            Endpoint::request_event,
+            DatagramEndpoint::request_event,
         ],
         EVERY,
         ALL,
@@ -263,7 +266,7 @@ const COMPLETIONS: &[Row] = &[
             "three_ways::threads_have_event_queues_of_their_own",
         ],
         "For tasks of any executor `CompletionQueue::ready`; for threads that own their event queue `EventQueue`, on \
-         owned functions"
+         owned functions. `EventSource` is how all holders of queues are waited for"
     ),
     row!(["modify_cq"], Whole, [CqOptions::moderation, Cq::moderate, Cq::moderation], EVERY, ALL, [], ""),
     row!(
@@ -322,7 +325,8 @@ const QUEUE_PAIRS: &[Row] = &[
         ALL,
         [PINGPONG],
         "`QueuePair::modify` changes rights in INIT and RTS, RNR timer and Q_Key in RTS. There is no state SQD, to which no public \
-         command leads, and no alternate path, which RoCE has not"
+         command leads, and no alternate path, which RoCE has not. The port of a bond (`RtrAttributes::lag_port`) is \
+         untried: the software card has one port"
     ),
     row!(
         ["query_ece", "set_ece"],
@@ -440,7 +444,7 @@ const SHARED_RECEIVES: &[Row] = &[
     ),
     row!(
         ["create_srq_ex"],
-        Part("tag matching; on devx status and limit of those of an XRC domain"),
+        Part("tag matching; on devx the status of those of an XRC domain, which Linux does not tell"),
         [Srq::create, Srq::create_xrc],
         EVERY,
         CONNECTED,
@@ -522,6 +526,15 @@ const ETHERNET: &[Row] = &[
 /// What is not of mlx5's context: Linux' kernel verbs, libmlx5's direct verbs, other tools.
 pub const BESIDE: &[Row] = &[
     row!(
+        ["GIDs of a port (Linux' `ip addr`, `ip link ... type vlan`)"],
+        Whole,
+        [Device::set_gid, Device::query_gid, Device::gids, Gid::vlan],
+        OWNED,
+        "",
+        ["soft_roce::soft_roce_and_ours_understand_each_other"],
+        "With a VLAN, whose tag bears the path's service level; on devx they are the kernel's"
+    ),
+    row!(
         ["query counters (`ethtool -S`, sysfs)"],
         Whole,
         [Device::query_port_counters, Device::query_pcie_counters, Device::query_vport_counters],
@@ -532,7 +545,7 @@ pub const BESIDE: &[Row] = &[
     ),
     row!(
         ["fast registration (Linux' `IB_WR_REG_MR`; libmlx5's create_mkey, wr_mr_list, wr_mr_interleaved)"],
-        Part("signatures, encryption; keys of pages on devx"),
+        Part("signatures and encryption, which the software card does not announce"),
         [
             FastKey::create,
             Connection::register,
@@ -543,7 +556,8 @@ pub const BESIDE: &[Row] = &[
         EVERY,
         "RC",
         [KEYS, "nvme::ours_and_linux_s_ends_read_what_was_written"],
-        ""
+        "Keys of pages on owned functions alone: their entries are addresses of the bus, which Linux tells no process; on \
+         devx keys of parts serve"
     ),
     row!(
         ["local_inv"],

@@ -23,6 +23,8 @@ pub enum Way {
 
 /// Every way.
 pub const EVERY: &[Way] = &[Way::Vfio, Way::Devx, Way::VfioUser, Way::Sim];
+/// The ways to a function that this process owns.
+pub const OWNED: &[Way] = &[Way::Vfio, Way::VfioUser, Way::Sim];
 /// The way beside the kernel's driver.
 pub const DEVX: &[Way] = &[Way::Devx];
 

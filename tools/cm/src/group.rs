@@ -59,8 +59,8 @@ impl Group {
             IpAddr::V4(address) => Some(Report::Manager { _file: join_by_manager(device, address, patience)? }),
             IpAddr::V6(address) => Some(Report::Socket { _socket: join_by_socket(device, address)? }),
         };
-        let is_ipv4 = |gid: &&mlx5_dv::Gid| gid.address.to_ipv4_mapped().is_some() == address.is_ipv4();
-        let own = device.gids().iter().find(is_ipv4).ok_or_else(|| no_gid(device, address))?;
+        let is_ipv4 = |gid: &mlx5_dv::Gid| gid.address.to_ipv4_mapped().is_some() == address.is_ipv4();
+        let own = device.gids().into_iter().find(is_ipv4).ok_or_else(|| no_gid(device, address))?;
         Ok(Group { membership, gid_index: u8::try_from(own.index).unwrap_or(0), kernel })
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_dv::objects::{AccessFlags, AddressHandle, MemoryRegion, Pd};
-use mlx5_dv::queue::{DatagramEndpoint, DatagramOptions, EndpointError, GRH, Side, WrFlags};
+use mlx5_dv::queue::{DatagramEndpoint, DatagramOptions, EndpointError, EventSource, GRH, Side, WrFlags};
 use mlx5_dv::{Device, Error};
 use mlx5_prm::ib::{Grh, MAD};
 use mlx5_prm::layout::Layout;
@@ -102,9 +102,8 @@ impl Gsi {
 
     /// Asks for an event of the next datagram. Poll afterwards: one that is there raises none.
     pub(crate) fn arm(&mut self) -> Result<(), Error> {
-        let mut source = self.endpoint.event_source();
-        source.take_events();
-        source.arm()
+        self.endpoint.take_events();
+        self.endpoint.request_event()
     }
 
     /// Sleeps until [`poll`](Self::poll) has a datagram, at most `limit`.

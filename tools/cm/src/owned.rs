@@ -224,7 +224,7 @@ impl OwnedManager {
 
     /// Index of a local GID.
     fn gid_index(&self, gid: Gid) -> Option<u8> {
-        let own = self.device.gids().iter().find(|own| own.address.octets() == gid)?;
+        let own = self.device.gids().into_iter().find(|own| own.address.octets() == gid)?;
         u8::try_from(own.index).ok()
     }
 

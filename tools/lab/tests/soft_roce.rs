@@ -61,6 +61,24 @@ exit 1
 SCRIPT
 "#;
 
+/// Puts the virtio card of the wire into VLAN 5, and leaves the index of soft-RoCE's GID there in /tmp/vlan. Nobody
+/// answers for our function in the VLAN.
+const VLAN: &str = r#"
+set -e
+modprobe 8021q
+ip link add link $(cat /tmp/lan) name v5 type vlan id 5
+ip link set v5 up
+ip -6 neigh replace fe80::c5ff:fe00:1 lladdr 02:00:c5:00:00:01 dev v5 nud permanent
+cd /sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs
+for wait in $(seq 100); do
+    for index in *; do
+        [ "$(cat $index 2>/dev/null)" = v5 ] && { echo $index > /tmp/vlan; exit; }
+    done
+    sleep 0.1
+done
+exit 1
+"#;
+
 struct Wire {
     build: Build,
     lab: Lab,
@@ -174,6 +192,26 @@ impl Wire {
         let output = server.output()?;
         self.succeeded(&output, &said)
     }
+}
+
+impl Wire {
+    /// Our driver is the client of soft-RoCE in VLAN 5, with priority 3.
+    fn call_in_a_vlan(&self) -> TestResult {
+        let server = self.lab.serve_tcp("", "ibv_rc_pingpong -d rxe0 -g $(cat /tmp/vlan) -c -n 200 -s 20000")?;
+        let port = self.port.to_string();
+        let output = self.ours(2, &["--vlan", "5", "-l", "3", "-p", &port, "127.0.0.1"])?.output()?;
+        self.succeeded(&output, &server.so_far())?;
+        self.lab.ended(server).map(drop)
+    }
+}
+
+/// tshark finds RoCE in VLAN 5 in the capture: ours with priority 3, and the answers.
+fn assert_tagged(tshark: &Tshark, capture: &Path) -> TestResult {
+    for filter in ["vlan.priority == 3 && eth.src == 02:00:c5:00:00:01", "eth.dst == 02:00:c5:00:00:01"] {
+        let filter = format!("vlan.id == 5 && infiniband && {filter}");
+        assert!(!packets(tshark, capture, &filter)?.is_empty(), "no {filter:?}");
+    }
+    Ok(())
 }
 
 /// The connection manager: our `cm_pingpong` at one end, `rping` on the kernel's at the other.
@@ -429,10 +467,14 @@ fn soft_roce_and_ours_understand_each_other() -> TestResult {
         thrice(|| wire.be_called(gid_index, gid, address))?;
         thrice(|| wire.call(gid_index, gid))?;
     }
+    wire.lab.check(VLAN, PROBE)?;
+    thrice(|| wire.call_in_a_vlan())?;
     wire.lab.assert_quiet()?;
     wire.lab.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", PROBE)?;
     wire.lab.guest.power_off()?;
     assert_lawful(&wire.lab.model);
     drop(wire.lab.model);
-    assert_neighbourly(&Tshark::ready()?, &wire.capture)
+    let tshark = Tshark::ready()?;
+    assert_neighbourly(&tshark, &wire.capture)?;
+    assert_tagged(&tshark, &wire.capture)
 }

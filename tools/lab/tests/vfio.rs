@@ -102,12 +102,25 @@ fn our_driver_runs_over_real_vfio() -> TestResult {
     common::assert_lawful(&model);
     a_killed_program_leaves_nothing(&guest, &mut model, &found, &capture)?;
 
+    who_wants_a_function_back_gets_it(&guest, &function)?;
+
     let log = guest.dmesg()?;
     common::assert_quiet(&log, "DMAR", &model);
     common::assert_quiet(&log, "vfio", &model);
     guest.power_off()?;
     assert_lawful_but_for_deaths(&model);
     Ok(())
+}
+
+/// Who unbinds a function from vfio-pci waits until our program has closed it, which is told of that.
+fn who_wants_a_function_back_gets_it(guest: &Guest, function: &str) -> TestResult {
+    let mut job = guest.start(&format!("asyncwatch vfio:{function} 2>&1"))?;
+    job.wait_for("port up", RUN)?;
+    guest.check(&format!("echo {function} > /sys/bus/pci/drivers/vfio-pci/unbind"), RUN)?;
+    let output = job.wait(RUN)?;
+    assert!(output.status == 0 && output.text().contains("WANTED_BACK"), "{}", output.text());
+    guest.check(&format!("[ ! -e /sys/bus/pci/devices/{function}/driver ]"), SOON)?;
+    bind(guest, function)
 }
 
 /// A page of 1 GiB is one mapping of the IOMMU's and one translation entry of the card's. If there are too few, the

@@ -396,8 +396,14 @@ mod tests {
 
     #[test]
     fn a_gid_without_interface_and_a_group_are_refused() {
-        let mut from =
-            RdmaGid { index: 3, address: Ipv6Addr::LOCALHOST, kind: "RoCE v2".into(), interface: None, mac: None };
+        let mut from = RdmaGid {
+            index: 3,
+            address: Ipv6Addr::LOCALHOST,
+            kind: "RoCE v2".into(),
+            interface: None,
+            mac: None,
+            vlan: None,
+        };
         let asked = |from: &RdmaGid, address| resolve(from, address, Duration::ZERO).unwrap_err();
         assert!(matches!(asked(&from, [10, 0, 0, 2].into()), Error::NoInterface { index: 3 }));
         from.interface = Some("lo".into());

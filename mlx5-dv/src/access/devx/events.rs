@@ -1,12 +1,14 @@
 //! Asynchronous events that the kernel forwards, and the thread that reads them.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use mlx5_prm::cmd::Opcode;
-use mlx5_prm::eqe::{Eqe, EventType};
+use mlx5_prm::eqe::{Eqe, EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use zerocopy::IntoBytes;
@@ -16,7 +18,12 @@ use crate::access::liveness::Liveness;
 use crate::access::subscribers::{Subscribers, signal};
 use crate::access::{AsyncEvent, ObjectHandle};
 use crate::error::{Death, Error};
+use crate::kernel::abi::shared::{
+    AsyncEventDesc, UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, UVERBS_METHOD_ASYNC_EVENT_ALLOC,
+    UVERBS_OBJECT_ASYNC_EVENT, srq_words,
+};
 use crate::kernel::abi::*;
+use crate::lock::lock;
 
 /// Queue pair events to subscribe to.
 const OF_QUEUE_PAIRS: &[EventType] = &[
@@ -32,14 +39,53 @@ const OF_QUEUE_PAIRS: &[EventType] = &[
 #[derive(Debug)]
 pub struct Events {
     channel: Arc<OwnedFd>,
+    of_kernel: Option<Arc<KernelEvents>>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// Events of the kernel's own objects, which commands of this process do not reach.
+#[derive(Debug)]
+struct KernelEvents {
+    channel: OwnedFd,
+    /// Handle and number of each shared receive queue, by what its events say.
+    srqs: Mutex<HashMap<u64, (ObjectHandle, u32)>>,
+    last_user_handle: AtomicU64,
+}
+
+impl KernelEvents {
+    fn of(channel: OwnedFd) -> Self {
+        KernelEvents { channel, srqs: Mutex::default(), last_user_handle: AtomicU64::new(0) }
+    }
+
+    /// Reads one event; `None` if it is about nothing that this driver has.
+    fn read(&self) -> io::Result<Option<AsyncEvent>> {
+        let mut entry = AsyncEventDesc::default();
+        rustix::io::read(&self.channel, entry.as_mut_bytes())?;
+        Ok(self.event(&entry))
+    }
+
+    fn event(&self, entry: &AsyncEventDesc) -> Option<AsyncEvent> {
+        let event_type = match entry.event_type {
+            srq_words::EVENT_LIMIT_REACHED => EventType::SrqLimit,
+            srq_words::EVENT_ERR => EventType::SrqCatastrophic,
+            _ => return None,
+        };
+        let (_, srqn) = *lock(&self.srqs).get(&entry.element)?;
+        let mut about = QpEvent::ZERO;
+        about.w().qp_srq_n(srqn);
+        let mut data = [0; 28];
+        data.copy_from_slice(Layout::as_bytes(&about));
+        Some(AsyncEvent { event_type, sub_type: 0, data })
+    }
+}
+
 impl Events {
-    /// Opens the channel, subscribes to port changes, and starts the thread.
+    /// Opens the channel, subscribes to port changes, and starts the thread. `of_kernel` is the channel of the kernel's
+    /// own objects, if this process has it.
     pub fn start(
         device: BorrowedFd<'_>,
+        of_kernel: Option<OwnedFd>,
         liveness: Arc<Liveness>,
         subscribers: Arc<Subscribers>,
     ) -> Result<Self, Error> {
@@ -47,9 +93,11 @@ impl Events {
         let channel = Arc::new(open_channel(device).map_err(failed)?);
         let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let wake = Arc::new(wake);
-        let reader = Reader { channel: Arc::clone(&channel), wake: Arc::clone(&wake), liveness, subscribers };
+        let of_kernel = of_kernel.map(KernelEvents::of).map(Arc::new);
+        let (theirs, heard) = (Arc::clone(&channel), of_kernel.clone());
+        let reader = Reader { channel: theirs, of_kernel: heard, wake: Arc::clone(&wake), liveness, subscribers };
         let thread = std::thread::Builder::new().name("mlx5-devx".into()).spawn(|| reader.run()).map_err(failed)?;
-        let events = Events { channel, wake, thread: Some(thread) };
+        let events = Events { channel, of_kernel, wake, thread: Some(thread) };
         events.subscribe(device, None, &[EventType::PortChange]);
         Ok(events)
     }
@@ -64,6 +112,30 @@ impl Events {
             Opcode::CreateDct => self.subscribe(device, Some(object), &[EventType::DctKeyViolation]),
             Opcode::CreateCq => self.subscribe(device, Some(object), &[EventType::CqError]),
             _ => {}
+        }
+    }
+
+    /// Whether this process gets events of the kernel's own objects.
+    pub fn are_heard(&self) -> bool {
+        self.of_kernel.is_some()
+    }
+
+    /// What the events of a new object of the kernel's are to say.
+    pub fn new_user_handle(&self) -> u64 {
+        self.of_kernel.as_ref().map_or(0, |events| events.last_user_handle.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The events that say `user_handle` are about this shared receive queue.
+    pub fn watch_srq(&self, user_handle: u64, handle: ObjectHandle, srqn: u32) {
+        if let Some(events) = &self.of_kernel {
+            lock(&events.srqs).insert(user_handle, (handle, srqn));
+        }
+    }
+
+    /// Ends [`watch_srq`](Self::watch_srq).
+    pub fn forget_srq(&self, handle: ObjectHandle) {
+        if let Some(events) = &self.of_kernel {
+            lock(&events.srqs).retain(|_, (other, _)| *other != handle);
         }
     }
 
@@ -100,6 +172,14 @@ pub fn open_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(channel)
 }
 
+/// Opens the channel of asynchronous events of the kernel's own objects. The first one of a context gets them.
+pub fn open_kernel_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let channel = Call::new(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC)
+        .open(device, UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE)?;
+    rustix::fs::fcntl_setfl(&channel, rustix::fs::OFlags::NONBLOCK)?;
+    Ok(channel)
+}
+
 /// Delivers events of `event_type` about `object` (or the device) to `channel`, or signals `eventfd` instead. Closing
 /// the channel ends the subscription.
 pub fn subscribe(
@@ -126,6 +206,7 @@ pub fn subscribe(
 /// State of the reader thread.
 struct Reader {
     channel: Arc<OwnedFd>,
+    of_kernel: Option<Arc<KernelEvents>>,
     wake: Arc<OwnedFd>,
     liveness: Arc<Liveness>,
     subscribers: Arc<Subscribers>,
@@ -135,13 +216,17 @@ impl Reader {
     /// Runs until it is woken to stop, or the kernel removes the device.
     fn run(self) {
         loop {
-            let mut ready =
-                [PollFd::new(&self.channel, PollFlags::IN | PollFlags::RDHUP), PollFd::new(&self.wake, PollFlags::IN)];
+            let mut ready = vec![
+                PollFd::new(&self.channel, PollFlags::IN | PollFlags::RDHUP),
+                PollFd::new(&self.wake, PollFlags::IN),
+            ];
+            ready.extend(self.of_kernel.iter().map(|events| PollFd::new(&events.channel, PollFlags::IN)));
             match poll(&mut ready, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return tracing::error!(%error, "event thread stopped: no more events are read"),
             }
-            let [channel, wake] = ready.map(|ready| ready.revents());
+            let (channel, wake) = (ready[0].revents(), ready[1].revents());
+            let kernel = ready.get(2).map_or(PollFlags::empty(), PollFd::revents);
             if !wake.is_empty() {
                 return;
             }
@@ -152,7 +237,20 @@ impl Reader {
             if channel.contains(PollFlags::IN) && !self.read() {
                 return self.liveness.end(Death::Released);
             }
+            if !kernel.is_empty() && !self.read_of_kernel() {
+                return self.liveness.end(Death::Released);
+            }
         }
+    }
+
+    /// As [`read`](Self::read), of the kernel's own objects.
+    fn read_of_kernel(&self) -> bool {
+        let Some(events) = &self.of_kernel else { return true };
+        match events.read() {
+            Ok(event) => event.into_iter().for_each(|event| self.subscribers.tell(event)),
+            Err(error) => return matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
+        true
     }
 
     /// Reads one event. False when there will be no more.
@@ -170,5 +268,24 @@ impl Reader {
             Err(_) => return false,
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_of_a_queue_of_the_kernel_s_names_it_by_its_number() {
+        let channel = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
+        let events = KernelEvents::of(channel);
+        lock(&events.srqs).insert(3, (ObjectHandle(9), 0x77));
+        let entry = |element, event_type| AsyncEventDesc { element, event_type, ..AsyncEventDesc::default() };
+        let event = events.event(&entry(3, 15)).unwrap();
+        assert_eq!(crate::Event::from(event), crate::Event::SrqLimitReached { srqn: 0x77 });
+        let event = events.event(&entry(3, 14)).unwrap();
+        assert_eq!(crate::Event::from(event), crate::Event::SrqError { srqn: 0x77 });
+        // Of a queue that was destroyed; of a port.
+        assert_eq!((events.event(&entry(4, 15)), events.event(&entry(1, 9))), (None, None));
     }
 }

@@ -96,8 +96,8 @@ fn start(sysfs: &Sysfs, device: &RdmaDevice, context: open::Context, options: Op
     };
     let caps = query_all(&*access, firmware_version(&device.firmware))?;
     let gids = sysfs.gids(&device.name, PORT);
-    let gids =
-        gids.into_iter().filter(RdmaGid::is_roce_v2).filter_map(|gid| Some(Gid::of(gid.index, gid.address, gid.mac?)));
+    let gid = |gid: RdmaGid| Some(Gid { vlan: gid.vlan, ..Gid::new(gid.index, gid.address, gid.mac?) });
+    let gids = gids.into_iter().filter(RdmaGid::is_roce_v2).filter_map(gid);
     Ok(Opened { access, caps, gids: gids.collect() })
 }
 
@@ -125,12 +125,13 @@ pub struct Devx {
 }
 
 impl Devx {
-    fn new(device: &RdmaDevice, context: open::Context, options: &Options) -> Result<Self, Error> {
+    fn new(device: &RdmaDevice, mut context: open::Context, options: &Options) -> Result<Self, Error> {
         let liveness = Liveness::new();
         let subscribers = Arc::new(Subscribers::default());
         let waiters: Arc<dyn Wake> = Arc::clone(&subscribers) as _;
         liveness.watch(Arc::downgrade(&waiters));
-        let events = Events::start(context.file.as_fd(), Arc::clone(&liveness), Arc::clone(&subscribers))?;
+        let of_kernel = context.events.take();
+        let events = Events::start(context.file.as_fd(), of_kernel, Arc::clone(&liveness), Arc::clone(&subscribers))?;
         Ok(Devx {
             name: format!("devx:{}", device.name),
             liveness,

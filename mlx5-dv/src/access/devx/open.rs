@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use zerocopy::IntoBytes;
 
 use super::call::Call;
+use super::events::open_kernel_channel;
 use crate::discovery::{RdmaDevice, Sysfs};
 use crate::error::Error;
 use crate::kernel::abi::*;
@@ -23,6 +24,8 @@ pub struct Context {
     pub null_key: Option<u32>,
     /// Offset of the card's clock on its page, if the kernel shows it.
     pub clock_offset: Option<u64>,
+    /// The channel of asynchronous events of the kernel's own objects; `None` if another process has it.
+    pub events: Option<OwnedFd>,
 }
 
 impl Context {
@@ -34,6 +37,7 @@ impl Context {
             null_key: has(MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY).then_some(answer.dump_fill_mkey),
             clock_offset: has(MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET)
                 .then_some(answer.hca_core_clock_offset),
+            events: None,
         }
     }
 }
@@ -69,7 +73,10 @@ pub fn open(device: &RdmaDevice) -> Result<Context, Error> {
         file.map_err(|error| refused(name, format!("{} cannot be opened", path.display()), None, Some(error)))?;
     let file = OwnedFd::from(file);
     let (vectors, answer) = get_context(&file).map_err(|error| no_context(name, error))?;
-    Ok(Context::of(file, vectors, &answer))
+    // The first channel of a context gets the events.
+    let events = open_kernel_channel(file.as_fd());
+    let events = events.inspect_err(|error| tracing::debug!(%error, "no events of the kernel's own objects")).ok();
+    Ok(Context { events, ..Context::of(file, vectors, &answer) })
 }
 
 /// Takes part in the context of `file`, which another process has created; finds its device.

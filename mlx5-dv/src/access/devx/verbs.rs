@@ -311,6 +311,9 @@ impl KernelVerbs for Devx {
                 let input = DestroySrq { srq_handle: object.0, ..DestroySrq::default() };
                 let mut events = DestroySrqResp::default();
                 let ended = self.end_by(IB_USER_VERBS_CMD_DESTROY_SRQ, input.as_bytes(), events.as_mut_bytes());
+                if ended.is_ok() {
+                    self.events.forget_srq(object);
+                }
                 (Opcode::DestroyXrcSrq, ended)
             }
             KernelObjectKind::QueuePair => {

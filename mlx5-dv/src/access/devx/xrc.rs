@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::Devx;
 use super::call::{Call, not_registered};
-use crate::access::{KernelCq, KernelCqMade, KernelSrq, KernelXrc, ObjectHandle};
+use crate::access::{Access, KernelCq, KernelCqMade, KernelSrq, KernelXrc, ObjectHandle};
 use crate::error::{Error, Invalid};
 use crate::kernel::abi::shared::*;
 use crate::kernel::abi::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
@@ -74,7 +74,9 @@ impl KernelXrc for Devx {
 
     unsafe fn create_srq(&self, srq: &KernelSrq) -> Result<(ObjectHandle, u32), Error> {
         self.liveness.check()?;
+        let user_handle = self.events.new_user_handle();
         let input = CreateXsrq {
+            user_handle,
             srq_type: IB_UVERBS_SRQT_XRC,
             pd_handle: srq.pd.0,
             max_wr: srq.wqes - 1,
@@ -98,7 +100,24 @@ impl KernelXrc for Devx {
                 Some(libc::ENOMEM) => not_registered(format!("an XRC SRQ of {} WQEs", srq.wqes), source),
                 _ => Error::io(format!("creating an XRC SRQ of {} WQEs in the kernel", srq.wqes), source),
             })?;
-        Ok((ObjectHandle(output.srq_handle), number.srqn))
+        let handle = ObjectHandle(output.srq_handle);
+        self.events.watch_srq(user_handle, handle, number.srqn);
+        Ok((handle, number.srqn))
+    }
+
+    fn set_limit(&self, srq: ObjectHandle, limit: u32) -> Result<(), Error> {
+        self.liveness.check()?;
+        if !self.events.are_heard() {
+            let what = format!("the limit of an SRQ on {}, whose context another process has created", self.name());
+            let instead = "its event goes to that process: count what is posted and what completes".into();
+            return Err(Error::NotImplemented { what, instead });
+        }
+        let input =
+            ModifySrq { srq_handle: srq.0, attr_mask: srq_words::LIMIT, srq_limit: limit, ..ModifySrq::default() };
+        Call::write(IB_USER_VERBS_CMD_MODIFY_SRQ, input.as_bytes(), &mut [])
+            .and_then(|call| call.run(self.file()))
+            .map_err(|error| Error::io("setting the limit of an SRQ in the kernel", error))?;
+        Ok(())
     }
 
     fn create_target(&self, xrcd: ObjectHandle) -> Result<(ObjectHandle, u32), Error> {

@@ -21,7 +21,7 @@ use super::event_loop::Shared;
 use super::event_queue::{EventQueue, EventRing};
 use super::events::Events;
 use super::lending::{Idle, Interrupt};
-use super::pages::{BATCH, FirmwarePages, Phase};
+use super::pages::{BATCH, FirmwarePages, PageOwner, Phase};
 use super::registers::Registers;
 use super::space::Space;
 use super::steps::Step;
@@ -29,7 +29,7 @@ use super::{Owned, port};
 use crate::access::hca_cap::query_all;
 use crate::access::liveness::{Liveness, StopDma, Wake};
 use crate::access::subscribers::Subscribers;
-use crate::access::{Access, Function, FunctionParts, ObjectHandle, Options, UarHandle, UarMapping};
+use crate::access::{Access, Function, FunctionParts, Notices, ObjectHandle, Options, UarHandle, UarMapping};
 use crate::caps::Caps;
 use crate::error::{Death, Error, Invalid};
 use crate::lock::lock;
@@ -201,8 +201,10 @@ fn start_command_queue(card: &Owned) -> Result<(), Error> {
 }
 
 fn enable_hca(card: &Owned) -> Result<(), Error> {
+    let mut enable = EnableHcaIn::default();
+    enable.w().embedded_cpu_function(card.registers.is_embedded_cpu()?);
     // SAFETY: names no memory; this module alone controls the function's life cycle.
-    unsafe { card.run_raw(&EnableHcaIn::default(), "") }?;
+    unsafe { card.run_raw(&enable, "") }?;
     card.done(Step::EnableHca);
     Ok(())
 }
@@ -223,15 +225,16 @@ fn set_issi(card: &Owned) -> Result<(), Error> {
 
 /// Gives firmware the pages it needs for `phase`. PRM "QUERY_PAGES", "MANAGE_PAGES".
 fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
-    let out = card.run(&FirmwarePages::query_command(phase), "")?;
-    let (function, wanted) = (out.function_id(), out.num_pages() as i32);
+    let embedded = card.registers.is_embedded_cpu()?;
+    let out = card.run(&FirmwarePages::query_command(phase, embedded), "")?;
+    let (owner, wanted) = (PageOwner { function: out.function_id(), embedded }, out.num_pages() as i32);
     let mut left = usize::try_from(wanted)
         .map_err(|_| Error::response("num_pages", out.num_pages().into(), PAGES, format!("for phase {phase:?}")))?;
     if phase == Phase::Boot {
         card.done(Step::Pages);
     }
     while left > 0 {
-        let (command, pages) = card.pages.give_command(function, left.min(BATCH))?;
+        let (command, pages) = card.pages.give_command(owner, left.min(BATCH))?;
         // SAFETY: `card.pages` reserves the pages for firmware until firmware returns them or its DMA has stopped.
         if let Err(error) = unsafe { card.execute(command) } {
             if error.status().is_some() {
@@ -345,6 +348,10 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
 }
 
 fn start_events(card: &Owned, commands: &Arc<CommandQueue>) -> Result<Events, Error> {
+    let notices = card.irq.notices().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the system will not say when it wants the function back, nor of errors of its bus");
+        Notices::default()
+    });
     let shared = Shared {
         liveness: Arc::clone(&card.liveness),
         registers: Arc::clone(&card.registers),
@@ -354,5 +361,5 @@ fn start_events(card: &Owned, commands: &Arc<CommandQueue>) -> Result<Events, Er
         health_interval: card.options.health_interval,
         health_patience: card.options.health_patience,
     };
-    Events::start(shared, &card.name, &card.options.clock)
+    Events::start(shared, notices, &card.name, &card.options.clock)
 }

@@ -12,7 +12,7 @@ use mlx5_prm::layout::Layout;
 use super::command::{Class, CommandQueue, Pending};
 use super::event_queue::EventQueue;
 use super::health::Health;
-use super::pages::{BATCH, FirmwarePages};
+use super::pages::{BATCH, FirmwarePages, PageOwner};
 use super::registers::Registers;
 use crate::access::AsyncEvent;
 use crate::access::liveness::Liveness;
@@ -41,9 +41,9 @@ pub struct Shared {
 /// A page job.
 #[derive(Debug)]
 enum Job {
-    Give { function: u16, count: usize },
-    Take { function: u16, count: usize },
-    Refuse { function: u16 },
+    Give { owner: PageOwner, count: usize },
+    Take { owner: PageOwner, count: usize },
+    Refuse { owner: PageOwner },
 }
 
 /// The page command in flight, and the pages it gives.
@@ -134,7 +134,7 @@ impl EventLoop {
             }
             EventType::PageRequest => {
                 let request = PageRequestEvent::read(event.event_data()).unwrap_or(PageRequestEvent::ZERO);
-                self.page_request(request.func_id(), request.num_pages() as i32);
+                self.page_request(PageOwner::of(&request), request.num_pages() as i32);
             }
             event_type => {
                 tracing::debug!(%event_type, sub_type = event.event_sub_type(), "event");
@@ -143,17 +143,17 @@ impl EventLoop {
         }
     }
 
-    fn page_request(&mut self, function: u16, pages: i32) {
-        tracing::debug!(function, pages, "page request");
+    fn page_request(&mut self, owner: PageOwner, pages: i32) {
+        tracing::debug!(?owner, pages, "page request");
         let count = pages.unsigned_abs() as usize;
         let held = self.shared.pages.held();
         self.jobs.push_back(match pages {
-            ..0 => Job::Take { function, count: count.min(held) },
+            ..0 => Job::Take { owner, count: count.min(held) },
             _ if count + held > MOST_PAGES => {
                 tracing::error!(count, held, "firmware asks for an implausible number of pages: refused");
-                Job::Refuse { function }
+                Job::Refuse { owner }
             }
-            _ => Job::Give { function, count },
+            _ => Job::Give { owner, count },
         });
     }
 
@@ -180,16 +180,16 @@ impl EventLoop {
     fn begin(&mut self, job: Job) -> bool {
         let (command, pages) = match job {
             Job::Give { count: 0, .. } | Job::Take { count: 0, .. } => return true,
-            Job::Give { function, count } => match self.shared.pages.give_command(function, count) {
+            Job::Give { owner, count } => match self.shared.pages.give_command(owner, count) {
                 Ok(given) => given,
                 Err(error) => {
                     tracing::error!(%error, "out of memory for firmware's pages");
-                    self.jobs.push_front(Job::Refuse { function });
+                    self.jobs.push_front(Job::Refuse { owner });
                     return true;
                 }
             },
-            Job::Take { function, count } => (FirmwarePages::take_command(function, count), vec![]),
-            Job::Refuse { function } => (FirmwarePages::cannot_give_command(function), vec![]),
+            Job::Take { owner, count } => (FirmwarePages::take_command(owner, count), vec![]),
+            Job::Refuse { owner } => (FirmwarePages::cannot_give_command(owner), vec![]),
         };
         // SAFETY: gives pages that `pages` reserves for firmware, takes some back, or reports that there are none.
         match unsafe { self.shared.commands.submit(command, Class::Pages) } {
@@ -220,13 +220,13 @@ impl EventLoop {
             }
         };
         match job {
-            Job::Give { function, count } => {
-                self.jobs.push_front(Job::Give { function, count: count - count.min(BATCH) });
+            Job::Give { owner, count } => {
+                self.jobs.push_front(Job::Give { owner, count: count - count.min(BATCH) });
             }
-            Job::Take { function, count } => match self.shared.pages.taken(&output) {
+            Job::Take { owner, count } => match self.shared.pages.taken(&output) {
                 // Firmware may return fewer pages than it offered; then there are no more.
                 Ok(came) if came == BATCH => {
-                    self.jobs.push_front(Job::Take { function, count: count.saturating_sub(came) });
+                    self.jobs.push_front(Job::Take { owner, count: count.saturating_sub(came) });
                 }
                 Ok(_) => {}
                 Err(error) => tracing::error!(%error, "taking pages back"),

@@ -12,8 +12,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::event_loop::{EventLoop, Shared};
 use super::event_queue::EventQueue;
 use super::inbox::Inbox;
+use crate::access::Notices;
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Death, Error};
 
 /// How long `stop` waits for the thread.
 const JOIN: Duration = Duration::from_secs(5);
@@ -30,13 +31,16 @@ pub struct EventThread {
 }
 
 impl EventThread {
-    /// Starts the thread.
-    pub fn start(shared: Shared, name: &str) -> Result<Self, Error> {
+    /// Starts the thread, which also heeds `notices`.
+    pub fn start(shared: Shared, notices: Notices, name: &str) -> Result<Self, Error> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::io("creating an eventfd", error.into()))?;
         let inbox = Arc::new(Inbox::new(wake));
         let (sender, ended) = mpsc::sync_channel(1);
-        let thread = Thread { events: EventLoop::new(shared), vectors: vec![] };
+        let Notices { wanted_back, bus_error } = notices;
+        let watched = [(wanted_back, Signal::WantedBack), (bus_error, Signal::BusError)];
+        let watched = watched.into_iter().filter_map(|(fd, signal)| Some((File::from(fd?), signal))).collect();
+        let thread = Thread { events: EventLoop::new(shared), watched };
         let ours = Arc::clone(&inbox);
         std::thread::Builder::new()
             .name(format!("mlx5 {}", name.rsplit('/').next().unwrap_or(name)))
@@ -70,9 +74,17 @@ impl Drop for EventThread {
     }
 }
 
+/// What an eventfd says.
+#[derive(Debug, Clone, Copy)]
+enum Signal {
+    Interrupt,
+    WantedBack,
+    BusError,
+}
+
 struct Thread {
     events: EventLoop,
-    vectors: Vec<File>,
+    watched: Vec<(File, Signal)>,
 }
 
 impl Thread {
@@ -89,7 +101,7 @@ impl Thread {
     fn adopt(&mut self, new: Vec<Watched>) {
         for (queue, vector) in new {
             self.events.queues.push(queue);
-            self.vectors.extend(vector);
+            self.watched.extend(vector.map(|vector| (vector, Signal::Interrupt)));
         }
     }
 
@@ -100,7 +112,7 @@ impl Thread {
         let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut fds = vec![PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN)];
         if limit.is_some() {
-            fds.extend(self.vectors.iter().map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)));
+            fds.extend(self.watched.iter().map(|(file, _)| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)));
         }
         if poll(&mut fds, timeout.as_ref()).is_err() {
             // Interrupted by a signal, or failed: in either case do not spin.
@@ -109,10 +121,20 @@ impl Thread {
         }
         let ready: Vec<bool> = fds.iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect();
         drop(fds);
-        for (vector, _) in self.vectors.iter_mut().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+        for ((file, signal), _) in self.watched.iter_mut().zip(&ready[1..]).filter(|(_, ready)| **ready) {
             // The count does not matter: the queue is read until it is empty.
-            let _ = vector.read(&mut [0; 8]);
+            let _ = file.read(&mut [0; 8]);
+            heed(*signal, &self.events.shared);
         }
         ready[0]
+    }
+}
+
+/// Acts on what the system says. An interrupt only wakes the thread.
+fn heed(signal: Signal, shared: &Shared) {
+    match signal {
+        Signal::Interrupt => {}
+        Signal::WantedBack => shared.subscribers.want_back(),
+        Signal::BusError => shared.liveness.end(Death::BusError),
     }
 }

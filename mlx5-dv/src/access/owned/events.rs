@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::event_loop::{EventLoop, Shared};
 use super::event_queue::EventQueue;
 use super::event_thread::EventThread;
+use crate::access::Notices;
 use crate::clock::{Background, Clock};
 use crate::error::Error;
 use crate::lock::lock;
@@ -32,10 +33,10 @@ impl Background for Served {
 }
 
 impl Events {
-    /// Starts the event loop.
-    pub fn start(shared: Shared, name: &str, clock: &Clock) -> Result<Self, Error> {
+    /// Starts the event loop. A system that signals `notices` goes by real time.
+    pub fn start(shared: Shared, notices: Notices, name: &str, clock: &Clock) -> Result<Self, Error> {
         if !clock.is_virtual() {
-            return EventThread::start(shared, name).map(Events::Thread);
+            return EventThread::start(shared, notices, name).map(Events::Thread);
         }
         let served = Arc::new(Served(Mutex::new(EventLoop::new(shared))));
         let background: Arc<dyn Background> = Arc::clone(&served) as _;

@@ -333,6 +333,10 @@ impl Access for Owned {
         self.subscribers.listen(&self.liveness, count)
     }
 
+    fn is_wanted_back(&self) -> bool {
+        self.subscribers.is_wanted_back()
+    }
+
     fn death(&self) -> Option<Error> {
         self.liveness.death().map(Error::Dead)
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mlx5_prm::cmd::{ManagePagesIn, QueryPagesIn, WithTail};
+use mlx5_prm::eqe::PageRequestEvent;
 use mlx5_prm::layout::Be64;
 
 use super::space::Space;
@@ -26,6 +27,26 @@ mod manage {
     pub const GIVE: u16 = 1;
     pub const TAKE: u16 = 2;
 }
+
+/// A function that firmware wants pages for: this one, or another that its driver serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PageOwner {
+    /// Its number.
+    pub function: u16,
+    /// Whether it is one of the card's own processor, whose functions have numbers of their own. Only a driver that
+    /// runs there sees them.
+    pub embedded: bool,
+}
+
+impl PageOwner {
+    /// That of a page request.
+    pub fn of(request: &PageRequestEvent) -> Self {
+        PageOwner { function: request.func_id(), embedded: request.ec_function() & EC_FUNCTION != 0 }
+    }
+}
+
+/// Bit of a page request's `ec_function`. Linux `EC_FUNCTION_MASK`.
+const EC_FUNCTION: u16 = 1 << 15;
 
 /// What QUERY_PAGES asks for: its `op_mod`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +71,8 @@ struct State {
     chunks: BTreeMap<u64, Chunk>,
     /// Device address of each page that is not given; the lowest is given first.
     free: BTreeSet<u64>,
-    /// Device address of each page that firmware holds, and its function.
-    given: HashMap<u64, u16>,
+    /// Device address of each page that firmware holds, and for whom.
+    given: HashMap<u64, PageOwner>,
 }
 
 #[derive(Debug)]
@@ -73,44 +94,47 @@ impl FirmwarePages {
         self.lock().given.len()
     }
 
-    /// Functions that hold pages.
-    pub fn holders(&self) -> Vec<u16> {
-        let mut holders: Vec<u16> = self.lock().given.values().copied().collect();
+    /// Those that hold pages.
+    pub fn holders(&self) -> Vec<PageOwner> {
+        let mut holders: Vec<PageOwner> = self.lock().given.values().copied().collect();
         holders.sort_unstable();
         holders.dedup();
         holders
     }
 
-    /// Asks for the number of pages that firmware needs in `phase`.
-    pub fn query_command(phase: Phase) -> QueryPagesIn {
+    /// Asks for the number of pages that firmware needs in `phase`, for the function itself; `embedded` as for
+    /// [`PageOwner`].
+    pub fn query_command(phase: Phase, embedded: bool) -> QueryPagesIn {
         let mut query = QueryPagesIn::default();
-        query.w().op_mod(phase as u16);
+        query.w().op_mod(phase as u16).embedded_cpu_function(embedded);
         query
     }
 
     /// A command that gives `count` pages ([`BATCH`] at most), and their addresses. If it fails, pass these to
     /// [`not_taken`](Self::not_taken).
-    pub fn give_command(&self, function: u16, count: usize) -> Result<(RawCommand, Vec<u64>), Error> {
+    pub fn give_command(&self, owner: PageOwner, count: usize) -> Result<(RawCommand, Vec<u64>), Error> {
         let count = count.min(BATCH);
-        let pages = self.take_pages(function, count)?;
+        let pages = self.take_pages(owner, count)?;
         let mut give = ManagePagesIn::default();
-        give.w().op_mod(manage::GIVE).function_id(function).input_num_entries(count as u32);
+        give.w().op_mod(manage::GIVE).function_id(owner.function).embedded_cpu_function(owner.embedded);
+        give.w().input_num_entries(count as u32);
         let list = pages.iter().map(|page| Be64::new(*page)).collect();
         Ok((RawCommand::new(&WithTail::new(give, list), format!("{count} pages")), pages))
     }
 
     /// Tells firmware that no pages are available.
-    pub fn cannot_give_command(function: u16) -> RawCommand {
+    pub fn cannot_give_command(owner: PageOwner) -> RawCommand {
         let mut refuse = ManagePagesIn::default();
-        refuse.w().op_mod(manage::CANNOT_GIVE).function_id(function);
+        refuse.w().op_mod(manage::CANNOT_GIVE).function_id(owner.function).embedded_cpu_function(owner.embedded);
         RawCommand::new(&refuse, "no pages")
     }
 
     /// A command that reclaims `count` pages, [`BATCH`] at most.
-    pub fn take_command(function: u16, count: usize) -> RawCommand {
+    pub fn take_command(owner: PageOwner, count: usize) -> RawCommand {
         let count = count.min(BATCH);
         let mut take = ManagePagesIn::default();
-        take.w().op_mod(manage::TAKE).function_id(function).input_num_entries(count as u32);
+        take.w().op_mod(manage::TAKE).function_id(owner.function).embedded_cpu_function(owner.embedded);
+        take.w().input_num_entries(count as u32);
         let mut take = WithTail::<_, Be64>::new(take, vec![]);
         take.out_tail = count;
         RawCommand::new(&take, format!("{count} pages"))
@@ -145,11 +169,11 @@ impl FirmwarePages {
         Ok(count)
     }
 
-    fn take_pages(&self, function: u16, count: usize) -> Result<Vec<u64>, Error> {
+    fn take_pages(&self, owner: PageOwner, count: usize) -> Result<Vec<u64>, Error> {
         let mut state = self.lock();
         let mut pages = Vec::with_capacity(count);
         while pages.len() < count {
-            let Some(page) = state.take(function) else {
+            let Some(page) = state.take(owner) else {
                 match self.grow(&mut state, count - pages.len()) {
                     Ok(()) => continue,
                     Err(error) => {
@@ -180,13 +204,13 @@ impl FirmwarePages {
 }
 
 impl State {
-    /// Takes a free page for `function`.
-    fn take(&mut self, function: u16) -> Option<u64> {
+    /// Takes a free page for `owner`.
+    fn take(&mut self, owner: PageOwner) -> Option<u64> {
         let page = self.free.pop_first()?;
         if let Some((_, chunk)) = self.chunks.range_mut(..=page).next_back() {
             chunk.given += 1;
         }
-        self.given.insert(page, function);
+        self.given.insert(page, owner);
         Some(page)
     }
 

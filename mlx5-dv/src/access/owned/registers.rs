@@ -97,6 +97,13 @@ impl Registers {
         Ok(self.read(INITIALIZING)? >> 31 != 0)
     }
 
+    /// Whether this host is a processor on the card itself: then the function is one of its own. PRM "Initialization
+    /// Segment", `embedded_cpu`.
+    pub fn is_embedded_cpu(&self) -> Result<bool, Death> {
+        let segment: InitSegment = self.segment(&[INITIALIZING])?;
+        Ok(segment.embedded_cpu())
+    }
+
     /// Firmware's version and the shape of the command queue.
     pub fn identity(&self) -> Result<Identity, Death> {
         let segment: InitSegment = self.segment(&[FW_REV, CMD_INTERFACE_REV, CMDQ_ADDRESS_LOW])?;

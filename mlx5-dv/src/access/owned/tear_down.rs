@@ -56,8 +56,12 @@ fn undo(card: &Owned, step: Step) -> Result<(), Error> {
         Step::Roce => port::set_roce(card, false)?,
         Step::InitHca => teardown_hca(card)?,
         Step::Pages => reclaim_pages(card)?,
-        // SAFETY: names no memory; this module alone controls the function's life cycle.
-        Step::EnableHca => drop(unsafe { card.run_raw(&DisableHcaIn::default(), "") }?),
+        Step::EnableHca => {
+            let mut disable = DisableHcaIn::default();
+            disable.w().embedded_cpu_function(card.registers.is_embedded_cpu()?);
+            // SAFETY: names no memory; this module alone controls the function's life cycle.
+            unsafe { card.run_raw(&disable, "") }?;
+        }
     }
     Ok(())
 }
@@ -106,14 +110,14 @@ fn teardown_hca(card: &Owned) -> Result<(), Error> {
 /// Reclaims pages until firmware holds none or the time is over.
 fn reclaim_pages(card: &Owned) -> Result<(), Error> {
     let deadline = Deadline::after(&card.options.clock, RECLAIM);
-    for function in card.pages.holders() {
+    for owner in card.pages.holders() {
         loop {
             let held = card.pages.held();
             if held == 0 {
                 return Ok(());
             }
             // SAFETY: takes memory from firmware; `taken` frees only pages that firmware names.
-            let output = unsafe { card.execute(FirmwarePages::take_command(function, held)) }?;
+            let output = unsafe { card.execute(FirmwarePages::take_command(owner, held)) }?;
             if card.pages.taken(&output)? == 0 {
                 break;
             }

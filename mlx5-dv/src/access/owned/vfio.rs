@@ -19,13 +19,14 @@ use memmap2::MmapOptions;
 use rustix::event::{EventfdFlags, eventfd};
 use vfio_bindings::bindings::vfio::{
     VFIO_IOMMU_INFO_CAPS, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, VFIO_PCI_BAR0_REGION_INDEX,
-    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_REGION_INFO_FLAG_MMAP,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX,
+    VFIO_REGION_INFO_FLAG_MMAP,
 };
 use vfio_ioctls::{VfioContainer, VfioDevice, VfioError, VfioIommufd, VfioOps, VfioRegionInfoCap};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::ioctl::{ioctl, ioctl_with_mut_ptr, ioctl_with_mut_ref};
 
-use crate::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq, pci};
+use crate::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq, Notices, pci};
 use crate::discovery::{Card, PciAddress, Sysfs};
 use crate::error::Error;
 use crate::memory::Iova;
@@ -452,6 +453,24 @@ impl Irq for VfioIrq {
 
     fn disable(&self) -> io::Result<()> {
         self.vfio.device().disable_msix().map_err(io::Error::other)
+    }
+
+    fn notices(&self) -> io::Result<Notices> {
+        let wanted_back = self.notice(VFIO_PCI_REQ_IRQ_INDEX)?;
+        Ok(Notices { wanted_back, bus_error: self.notice(VFIO_PCI_ERR_IRQ_INDEX)? })
+    }
+}
+
+impl VfioIrq {
+    /// An eventfd for the interrupt `index` of the kernel's own; `None` if the kernel does not have it.
+    fn notice(&self, index: u32) -> io::Result<Option<OwnedFd>> {
+        let device = self.vfio.device();
+        if device.get_irq_info(index).is_none_or(|info| info.count == 0) {
+            return Ok(None);
+        }
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        device.enable_irq(index, vec![&to_event_fd(&fd)?]).map_err(io::Error::other)?;
+        Ok(Some(fd))
     }
 }
 

@@ -179,6 +179,10 @@ impl Access for Traced {
         self.inner.async_events(count)
     }
 
+    fn is_wanted_back(&self) -> bool {
+        self.inner.is_wanted_back()
+    }
+
     fn death(&self) -> Option<Error> {
         self.inner.death()
     }

@@ -19,6 +19,8 @@ numbers! {
     IB_USER_VERBS_CMD_MODIFY_QP: u64 = 26,
     /// Destroys it, or closes one that was opened.
     IB_USER_VERBS_CMD_DESTROY_QP: u64 = 27,
+    /// Sets the limit of a shared receive queue.
+    IB_USER_VERBS_CMD_MODIFY_SRQ: u64 = 33,
     /// Destroys it.
     IB_USER_VERBS_CMD_DESTROY_SRQ: u64 = 35,
     /// Opens an XRC domain.
@@ -30,12 +32,29 @@ numbers! {
     /// Opens a queue pair that another process has created in a domain.
     IB_USER_VERBS_CMD_OPEN_QP: u64 = 40,
 
+    /// Asynchronous events of the kernel's objects.
+    UVERBS_OBJECT_ASYNC_EVENT: u16 = 16,
+    /// Opens their channel.
+    UVERBS_METHOD_ASYNC_EVENT_ALLOC: u16 = 0,
+    /// That channel.
+    UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE: u16 = 0,
     /// A shared receive queue of an XRC domain.
     IB_UVERBS_SRQT_XRC: u32 = 1,
     /// The receiving end of an extended reliable connection.
     IB_UVERBS_QPT_XRC_TGT: u8 = 10,
     /// The completion queue rings through the page that is named.
     MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX: u16 = 1 << 1,
+}
+
+/// What changes of a shared receive queue, and its asynchronous events: libibverbs' `IBV_SRQ_...` and `IBV_EVENT_...`,
+/// which no header of the kernel's has.
+pub mod srq_words {
+    /// `srq_limit`.
+    pub const LIMIT: u32 = 1 << 1;
+    /// The card cannot go on with it.
+    pub const EVENT_ERR: u32 = 14;
+    /// Fewer receives are left than its limit.
+    pub const EVENT_LIMIT_REACHED: u32 = 15;
 }
 
 /// Attributes of a queue pair that a call sets: libibverbs' `IBV_QP_...`, which no header of the kernel's has.
@@ -229,6 +248,28 @@ structures! {
     CreateSrqDriverResp, "mlx5_ib_create_srq_resp" {
         /// The queue's number.
         srqn: u32,
+        /// Zero.
+        reserved: u32,
+    }
+
+    /// Input of `IB_USER_VERBS_CMD_MODIFY_SRQ`.
+    ModifySrq, "ib_uverbs_modify_srq" {
+        /// The queue's handle.
+        srq_handle: u32,
+        /// What changes.
+        attr_mask: u32,
+        /// Receives that it is to hold.
+        max_wr: u32,
+        /// Limit of its event; 0 for none.
+        srq_limit: u32,
+    }
+
+    /// An entry of the channel of asynchronous events.
+    AsyncEventDesc, "ib_uverbs_async_event_desc" {
+        /// The `user_handle` of the object.
+        element: u64,
+        /// What happened.
+        event_type: u32,
         /// Zero.
         reserved: u32,
     }

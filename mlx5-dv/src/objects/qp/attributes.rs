@@ -1,12 +1,15 @@
 //! Attributes of a connected queue pair's transitions.
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::values::{PathMtu, ServiceType};
 
 use super::ece::EceOptions;
 use super::path::AddressPath;
+use crate::caps::{CapPage, Caps};
 use crate::error::Error;
-use crate::objects::check::fits;
+use crate::objects::check::{fits, in_range};
 use crate::objects::mkey::AccessFlags;
+use crate::setters::setters;
 
 /// Services with a single remote.
 pub(super) const CONNECTED: &[ServiceType] = &[ServiceType::Rc, ServiceType::Uc, ServiceType::Xrc];
@@ -19,6 +22,13 @@ pub struct InitAttributes {
     /// Access rights of the remote: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow the access, too. An
     /// unreliable connection uses only REMOTE_WRITE.
     pub remote_access: AccessFlags,
+}
+
+setters! {
+    InitAttributes {
+        port: u8;
+        remote_access: AccessFlags;
+    }
 }
 
 impl Default for InitAttributes {
@@ -46,13 +56,47 @@ pub struct RtrAttributes {
     pub min_rnr_timer: u8,
     /// Options that the two ends agreed on. Default: none.
     pub ece: Option<EceOptions>,
+    /// The port of a bond (LAG) by which it sends, from 1. Default: the card's choice. Not tried with a card yet.
+    pub lag_port: Option<u8>,
+}
+
+setters! {
+    RtrAttributes {
+        path_mtu: Some(PathMtu);
+        max_dest_rd_atomic: u8;
+        min_rnr_timer: u8;
+        ece: Some(EceOptions);
+        lag_port: Some(u8);
+    }
 }
 
 impl RtrAttributes {
     /// Connects to queue pair `remote_qpn`, whose first PSN is `rq_psn`; everything else is default.
     pub fn new(remote_qpn: u32, rq_psn: u32, path: AddressPath) -> Self {
-        let (max_dest_rd_atomic, min_rnr_timer) = (16, 12);
-        RtrAttributes { remote_qpn, rq_psn, path, path_mtu: None, max_dest_rd_atomic, min_rnr_timer, ece: None }
+        RtrAttributes {
+            remote_qpn,
+            rq_psn,
+            path,
+            path_mtu: None,
+            max_dest_rd_atomic: 16,
+            min_rnr_timer: 12,
+            ece: None,
+            lag_port: None,
+        }
+    }
+
+    /// `lag_tx_port_affinity` of the context; 0 leaves the choice to the card.
+    pub(super) fn lag_affinity(&self, caps: &Caps) -> Result<u8, Error> {
+        let Some(port) = self.lag_port else { return Ok(0) };
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
+        if general.num_lag_ports() < 2 || !general.init2_lag_tx_port_affinity() {
+            let what = "a queue pair's choice of a port of a bond".into();
+            let lacks_bond = general.num_lag_ports() < 2;
+            let capability = if lacks_bond { "num_lag_ports" } else { "init2_lag_tx_port_affinity" };
+            return Err(Error::Unsupported { what, capability });
+        }
+        in_range("lag_port", port.into(), 1..=general.num_lag_ports().into(), "num_lag_ports")?;
+        Ok(port)
     }
 }
 
@@ -71,6 +115,15 @@ pub struct RtsAttributes {
     /// Maximum number of our outstanding RDMA READs and atomics, rounded up to a power of two. Default: 16, or the
     /// card's limit.
     pub max_rd_atomic: u8,
+}
+
+setters! {
+    RtsAttributes {
+        timeout: u8;
+        retry_count: u8;
+        rnr_retry: u8;
+        max_rd_atomic: u8;
+    }
 }
 
 impl RtsAttributes {
@@ -102,23 +155,11 @@ pub struct QpChanges {
     pub qkey: Option<u32>,
 }
 
-impl QpChanges {
-    /// Sets [`remote_access`](Self::remote_access).
-    pub fn remote_access(mut self, access: AccessFlags) -> Self {
-        self.remote_access = Some(access);
-        self
-    }
-
-    /// Sets [`min_rnr_timer`](Self::min_rnr_timer).
-    pub fn min_rnr_timer(mut self, timer: u8) -> Self {
-        self.min_rnr_timer = Some(timer);
-        self
-    }
-
-    /// Sets [`qkey`](Self::qkey).
-    pub fn qkey(mut self, qkey: u32) -> Self {
-        self.qkey = Some(qkey);
-        self
+setters! {
+    QpChanges {
+        remote_access: Some(AccessFlags);
+        min_rnr_timer: Some(u8);
+        qkey: Some(u32);
     }
 }
 
@@ -130,6 +171,30 @@ pub(super) fn log_outstanding(wanted: u8, log_most: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caps::RawPage;
+    use crate::net::Mac;
+    use mlx5_prm::layout::Layout;
+
+    #[test]
+    fn a_port_of_a_bond_is_chosen_where_the_card_lets_it() {
+        let caps = |ports: u8, may_choose: bool| {
+            let mut general = CmdHcaCap::ZERO;
+            general.w().num_lag_ports(ports).init2_lag_tx_port_affinity(may_choose);
+            let page = RawPage { page: CapPage::General, max: vec![], current: general.as_bytes().to_vec() };
+            Caps { pages: vec![page], ..Caps::default() }
+        };
+        let attributes = RtrAttributes::new(1, 0, AddressPath::new([0; 16], Mac([0; 6])));
+        assert_eq!(attributes.lag_affinity(&caps(1, false)).unwrap(), 0);
+        let second = attributes.lag_port(2);
+        assert_eq!(second.lag_affinity(&caps(2, true)).unwrap(), 2);
+        let refused = |caps: &Caps, port| attributes.lag_port(port).lag_affinity(caps).unwrap_err().to_string();
+        assert!(refused(&caps(1, true), 1).contains("num_lag_ports"));
+        assert!(refused(&caps(2, false), 1).contains("init2_lag_tx_port_affinity"));
+        for port in [0, 3] {
+            let text = refused(&caps(2, true), port);
+            assert!(text.contains(&format!("lag_port is {port}")) && text.contains("num_lag_ports"), "{text}");
+        }
+    }
 
     #[test]
     fn operations_under_way_are_a_power_of_two_within_the_card_s_limit() {

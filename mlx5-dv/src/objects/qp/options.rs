@@ -11,6 +11,7 @@ use crate::objects::check::{fits, within};
 use crate::objects::ring::WantedSendRing;
 use crate::objects::srq::Srq;
 use crate::objects::xrcd::Xrcd;
+use crate::setters::setters;
 
 /// Options of a queue pair.
 #[derive(Debug, Clone)]
@@ -38,6 +39,13 @@ pub struct QpOptions {
     /// [`Completion::user_index`](crate::queue::Completion::user_index) of its completions: 24 bits, not all ones.
     /// Default: none.
     pub user_index: Option<u32>,
+}
+
+setters! {
+    QpOptions {
+        inline_bytes: u16;
+        user_index: Some(u32);
+    }
 }
 
 impl Default for QpOptions {
@@ -108,21 +116,9 @@ impl QpOptions {
         self
     }
 
-    /// Sets [`inline_bytes`](Self::inline_bytes).
-    pub fn inline_bytes(mut self, bytes: u16) -> Self {
-        self.inline_bytes = bytes;
-        self
-    }
-
     /// Sets [`srq`](Self::srq).
     pub fn srq(mut self, srq: &Arc<Srq>) -> Self {
         self.srq = Some(Arc::clone(srq));
-        self
-    }
-
-    /// Sets [`user_index`](Self::user_index).
-    pub fn user_index(mut self, index: u32) -> Self {
-        self.user_index = Some(index);
         self
     }
 }

@@ -8,6 +8,7 @@ use crate::caps::Caps;
 use crate::error::Invalid;
 use crate::net::Mac;
 use crate::objects::check::{fits, in_range, port_exists};
+use crate::setters::setters;
 
 /// Path of a queue pair's packets. PRM "Address Path Structure".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,18 @@ pub struct AddressPath {
     pub service_level: u8,
     /// Local port number, from 1. Default: 1.
     pub port: u8,
+}
+
+setters! {
+    AddressPath {
+        gid_index: u8;
+        hop_limit: u8;
+        traffic_class: u8;
+        flow_label: u32;
+        udp_sport: Some(u16);
+        service_level: u8;
+        port: u8;
+    }
 }
 
 impl AddressPath {
@@ -70,24 +83,6 @@ impl AddressPath {
             _ => return None,
         };
         Some(AddressPath::new(gid, mac))
-    }
-
-    /// Sets [`gid_index`](Self::gid_index).
-    pub fn gid_index(mut self, index: u8) -> Self {
-        self.gid_index = index;
-        self
-    }
-
-    /// Sets [`service_level`](Self::service_level).
-    pub fn service_level(mut self, level: u8) -> Self {
-        self.service_level = level;
-        self
-    }
-
-    /// Sets [`traffic_class`](Self::traffic_class): DSCP in the upper six bits, ECN in the lower two.
-    pub fn traffic_class(mut self, class: u8) -> Self {
-        self.traffic_class = class;
-        self
     }
 
     /// UDP source port of packets from queue pair `local` to `remote`.

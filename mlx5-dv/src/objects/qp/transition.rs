@@ -26,6 +26,7 @@ mod select {
     pub(super) const RWE: u32 = 1 << 3;
     pub(super) const Q_KEY: u32 = 1 << 5;
     pub(super) const RNR_TIMEOUT: u32 = 1 << 6;
+    pub(super) const LAG_TX_AFF: u32 = 1 << 15;
 }
 
 impl QueuePair {
@@ -115,7 +116,10 @@ impl QueuePair {
             let log_rra_max = log_outstanding(attributes.max_dest_rd_atomic, caps.log_max_ra_res_qp);
             context.w().log_rra_max(log_rra_max).min_rnr_nak(attributes.min_rnr_timer);
         }
-        command.w().qpn(self.qpn).ece(ece::wanted(attributes.ece, caps)?).qpc(&context);
+        let lag_port = attributes.lag_affinity(caps)?;
+        context.w().lag_tx_port_affinity(lag_port);
+        let select = if lag_port == 0 { 0 } else { select::LAG_TX_AFF };
+        command.w().qpn(self.qpn).opt_param_mask(select).ece(ece::wanted(attributes.ece, caps)?).qpc(&context);
         let moved = self.step(&mut state, QpState::Rtr, &command);
         let reply = moved.map_err(|error| self.explain_mtu(error, path_mtu))?;
         self.ece.in_use(if attributes.ece.is_some() { reply.ece() } else { 0 });

@@ -30,7 +30,7 @@ const MINI: usize = 8;
 /// Only the fields of [`Compression`] are each completion's own; the others, the timestamp among them, are the first
 /// one's of a block. An entry is released to the card once its whole block is polled.
 pub struct CompressedCompletionQueue {
-    queue: CompletionQueue,
+    pub(in crate::queue) queue: CompletionQueue,
     format: Compression,
     block: Block,
 }

@@ -17,7 +17,7 @@ use crate::objects::{AccessFlags, AnyDoorbell, Buffer, DoorbellKind, Pd, QueuePa
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, WorkError};
 use crate::queue::error::{Full, PostError, RetireError};
-use crate::queue::events::EventSource;
+use crate::queue::events::{EventSource, event_source};
 use crate::queue::send::SendBatch;
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
@@ -328,12 +328,6 @@ impl<S: Connected> Connection<S> {
         self.link.queues.cq.fd()
     }
 
-    /// Its completion queue towards an [`EventQueue`](crate::queue::EventQueue), where the connection has the
-    /// [`vector`](ConnectionOptions::vector) of one, and no [`events`](ConnectionOptions::events).
-    pub fn event_source(&mut self) -> EventSource<'_> {
-        EventSource(&mut self.link.queues.cq)
-    }
-
     /// Waits for `ticket`; later polls return what else completes meanwhile.
     pub(super) fn finish(
         &mut self,
@@ -465,6 +459,8 @@ impl Connection {
         self.finish(ticket, timeout).map(|(_, buffer)| buffer)
     }
 }
+
+event_source!(Connection<S>, S: Connected; link.queues.cq);
 
 impl<S: Connected> Wait for Connection<S> {
     type Completion = Completion;

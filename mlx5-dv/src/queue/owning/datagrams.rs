@@ -17,10 +17,11 @@ use crate::objects::{
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::Completion;
 use crate::queue::error::PostError;
-use crate::queue::events::EventSource;
+use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::datagram::{DatagramSendBatch, DatagramSendQueue};
 use crate::queue::send::wqe::WrFlags;
+use crate::setters::setters;
 
 /// Options of a [`DatagramEndpoint`].
 #[derive(Debug, Clone)]
@@ -34,10 +35,23 @@ pub struct DatagramOptions {
     pub inline_bytes: u16,
     /// Whether [`DatagramEndpoint::wait`] sleeps instead of polling. Default: no.
     pub events: bool,
+    /// The completion vector of its completion queue. Default: 0.
+    pub vector: u32,
     /// Q_Key that received datagrams must carry. `None` is for queue pair 1, of general services, whose Q_Key is fixed.
     pub qkey: Option<u32>,
     /// Whether datagrams that are posted alone are copied to the card. Default: where it pays.
     pub copying: Copying,
+}
+
+setters! {
+    DatagramOptions {
+        send_depth: u32;
+        recv_depth: u32;
+        inline_bytes: u16;
+        events = true;
+        vector: u32;
+        copying: Copying;
+    }
 }
 
 impl DatagramOptions {
@@ -48,6 +62,7 @@ impl DatagramOptions {
             recv_depth: 128,
             inline_bytes: 28,
             events: false,
+            vector: 0,
             qkey: Some(qkey),
             copying: Copying::default(),
         }
@@ -93,7 +108,8 @@ impl DatagramEndpoint {
     pub fn new(region: &Arc<MemoryRegion>, options: &DatagramOptions) -> Result<Self, Error> {
         let pd = region.pd();
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
-        let mut cq_options = CqOptions::default().entries(options.send_depth.saturating_add(options.recv_depth));
+        let entries = options.send_depth.saturating_add(options.recv_depth);
+        let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
         cq_options.events = options.events;
         let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), options.queue_pair())?;
@@ -161,18 +177,14 @@ impl DatagramEndpoint {
         self.queues.cq.fd()
     }
 
-    /// Its completion queue, for a loop that sleeps on [`fd`](Self::fd) with others, or on an
-    /// [`EventQueue`](crate::queue::EventQueue).
-    pub fn event_source(&mut self) -> EventSource<'_> {
-        EventSource(&mut self.queues.cq)
-    }
-
     /// Whether the card may still use the region for posted work.
     fn is_busy(&self) -> bool {
         let sends = self.queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
         sends || self.queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
     }
 }
+
+event_source!(DatagramEndpoint; queues.cq);
 
 impl Drop for DatagramEndpoint {
     fn drop(&mut self) {

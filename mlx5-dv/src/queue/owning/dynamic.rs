@@ -15,6 +15,7 @@ use crate::objects::{
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::error::RetireError;
+use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
 use crate::queue::send::dynamic::DynamicMessages;
 use crate::queue::send::wqe::WrFlags;
@@ -74,6 +75,8 @@ impl DcReceiver {
         self.cq.wait_or_yield(timeout)
     }
 }
+
+event_source!(DcReceiver; cq);
 
 /// A dynamically connected initiator that owns the buffers of posted work. Each call names the target. Used by one
 /// thread at a time.
@@ -168,3 +171,5 @@ impl DcInitiator {
         self.sends.cq.wait_or_yield(timeout)
     }
 }
+
+event_source!(DcInitiator; sends.cq);

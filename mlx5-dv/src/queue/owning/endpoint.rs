@@ -14,6 +14,7 @@ use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{AnyDoorbell, DoorbellKind, MemoryRegion, QueuePair, RtrAttributes, RtsAttributes, Uar};
 use crate::queue::completion::decode::{Completion, WorkError};
 use crate::queue::error::{PostError, RetireError};
+use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
@@ -209,6 +210,8 @@ impl<S: Connected> Endpoint<S> {
         sends || queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
     }
 }
+
+event_source!(Endpoint<S>, S: Connected; link.queues.cq);
 
 impl<S: Connected> Drop for Endpoint<S> {
     fn drop(&mut self) {

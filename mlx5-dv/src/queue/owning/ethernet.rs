@@ -21,8 +21,10 @@ use crate::objects::{
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::FrameCompletion;
 use crate::queue::error::RetireError;
+use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::ethernet::EthernetReceiveQueue;
 use crate::queue::send::ethernet::{EthernetSendQueue, FrameFlags};
+use crate::setters::setters;
 
 /// Options of an [`EthernetQueue`].
 #[derive(Debug, Clone)]
@@ -51,6 +53,18 @@ pub struct EthernetOptions {
     pub priority: u8,
     /// Whether frames that are posted alone are copied to the card. Default: where it pays.
     pub copying: Copying,
+}
+
+setters! {
+    EthernetOptions {
+        send_depth: u32;
+        recv_depth: u32;
+        inline_bytes: u16;
+        events = true;
+        vector: u32;
+        priority: u8;
+        copying: Copying;
+    }
 }
 
 impl Default for EthernetOptions {
@@ -308,6 +322,8 @@ impl EthernetQueue {
         Ok(buffers)
     }
 }
+
+event_source!(EthernetQueue; queues.cq);
 
 impl Wait for EthernetQueue {
     type Completion = FrameCompletion;

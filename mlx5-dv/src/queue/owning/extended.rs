@@ -15,6 +15,7 @@ use crate::objects::{
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::error::RetireError;
+use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
 use crate::queue::send::extended::{ExtendedMessages, RemoteSrq};
 use crate::queue::send::wqe::WrFlags;
@@ -51,6 +52,14 @@ impl XrcReceiver {
         self.receives.srq.srqn()
     }
 
+    /// As [`Srq::arm_limit`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn arm_limit(&self, limit: u16) -> Result<(), Error> {
+        self.receives.srq.arm_limit(limit)
+    }
+
     /// Posts a receive of one message into `buffer`. Errors: [`Refused`], with the buffer.
     pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
         self.receives.post(&mut self.shared, buffer)
@@ -84,6 +93,8 @@ impl XrcReceiver {
         self.cq.wait_or_yield(timeout)
     }
 }
+
+event_source!(XrcReceiver; cq);
 
 /// What one end of an [`XrcConnection`] tells the other to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,3 +181,5 @@ impl XrcConnection {
         self.sends.poll()
     }
 }
+
+event_source!(XrcConnection; sends.cq);

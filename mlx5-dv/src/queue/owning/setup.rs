@@ -17,6 +17,7 @@ use crate::queue::completion::CompletionQueue;
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
 use crate::queue::send::service::{Connected, Messages};
+use crate::setters::setters;
 
 /// Options of a connection. An unreliable connection ignores `rts` and `min_rnr_timer`.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct ConnectionOptions {
     pub traffic_class: u8,
     /// UDP source port of its packets, from 0xc000. Default: as for [`AddressPath::udp_sport`].
     pub udp_sport: Option<u16>,
+    /// As [`RtrAttributes::lag_port`]. Default: the card's choice.
+    pub lag_port: Option<u8>,
     /// Path MTU, the same on both sides. Default: the largest that fits the port's MTU.
     pub path_mtu: Option<PathMtu>,
     /// Timeout, retries and depth of reads and atomics; its `sq_psn` is not used.
@@ -59,6 +62,30 @@ pub struct ConnectionOptions {
     /// Whether work requests that are posted alone are copied to the card. Not for queues on a page of the caller's.
     /// Default: where it pays.
     pub copying: Copying,
+}
+
+setters! {
+    ConnectionOptions {
+        send_depth: u32;
+        recv_depth: u32;
+        send_sges: u16;
+        recv_sges: u16;
+        inline_bytes: u16;
+        events = true;
+        vector: u32;
+        moderation: CqModeration;
+        gid_index: u8;
+        service_level: u8;
+        psn: Some(u32);
+        remote_access: AccessFlags;
+        traffic_class: u8;
+        udp_sport: Some(u16);
+        lag_port: Some(u8);
+        path_mtu: Some(PathMtu);
+        rts: RtsAttributes;
+        min_rnr_timer: u8;
+        copying: Copying;
+    }
 }
 
 impl Default for ConnectionOptions {
@@ -78,6 +105,7 @@ impl Default for ConnectionOptions {
             remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
             traffic_class: 0,
             udp_sport: None,
+            lag_port: None,
             path_mtu: None,
             rts: RtsAttributes::new(0),
             min_rnr_timer: 12,
@@ -217,7 +245,7 @@ pub(super) fn attributes(
     let path = path_to(device, peer)?.gid_index(options.gid_index).service_level(options.service_level);
     let path = AddressPath { udp_sport: options.udp_sport, ..path.traffic_class(options.traffic_class) };
     let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
-    rtr.path_mtu = options.path_mtu;
+    (rtr.path_mtu, rtr.lag_port) = (options.path_mtu, options.lag_port);
     rtr.min_rnr_timer = options.min_rnr_timer;
     Ok((rtr, RtsAttributes { sq_psn: psn, ..options.rts }))
 }

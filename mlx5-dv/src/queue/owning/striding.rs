@@ -21,7 +21,9 @@ use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::compressed::CompressedCompletionQueue;
 use crate::queue::completion::decode::{FrameCompletion, WorkError};
 use crate::queue::error::RetireError;
+use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::striding::StridingReceiveQueue;
+use crate::setters::setters;
 
 /// Options of a [`StridingQueue`].
 #[derive(Debug, Clone)]
@@ -44,6 +46,16 @@ pub struct StridingOptions {
     pub counter: Option<Arc<QueueCounter>>,
 }
 
+setters! {
+    StridingOptions {
+        strides: Strides;
+        posted: u32;
+        spare: u32;
+        events = true;
+        vector: u32;
+    }
+}
+
 impl Default for StridingOptions {
     fn default() -> Self {
         StridingOptions {
@@ -59,7 +71,7 @@ impl Default for StridingOptions {
 }
 
 /// A completion queue of receives, compressed or not. Sealed.
-pub trait Receives: sealed::Sealed {
+pub trait Receives: EventSource + sealed::Sealed {
     /// The object.
     fn cq(&self) -> &Arc<Cq>;
     /// The next completion.
@@ -370,6 +382,8 @@ impl<C: Receives> StridingQueue<C> {
         self.start()
     }
 }
+
+event_source!(StridingQueue<C>, C: Receives; cq);
 
 impl<C: Receives> Drop for StridingQueue<C> {
     fn drop(&mut self) {

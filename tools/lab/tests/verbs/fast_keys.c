@@ -4,8 +4,9 @@
  *
  * In each round the server opens LENGTH bytes to the client, and sends it address and key: here by a memory window of
  * type 2. The client writes them, reads them back, and sends a message. In even rounds that message invalidates the
- * key, in odd rounds the server closes it. At last the client tries a key that is closed. Ends with 0 when all was as
- * it had to be.
+ * key, in odd rounds the server closes it: in every round if bit 32 of the key says that it changes by commands, which
+ * may give the same number again. At last the client tries a key that is closed. Ends with 0 when all was as it had to
+ * be.
  */
 #define SEND_OPS (IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ)
 #include "peer.h"
@@ -95,11 +96,14 @@ static void call(const char *host)
 	call_peer(host);
 	for (int round = 0;; round++) {
 		completes(IBV_WC_RECV);
-		if (!memory.in[1])
+		uint64_t key = be64toh(memory.in[1]);
+		int by_commands = key >> 32;
+
+		if (!key)
 			break;
 		remote = be64toh(memory.in[0]);
-		CHECK(rkey != be64toh(memory.in[1]));
-		rkey = be64toh(memory.in[1]);
+		CHECK(by_commands || rkey != (uint32_t)key);
+		rkey = key;
 		pattern(expected, round);
 		memcpy(memory.own, expected, LENGTH);
 		moves(IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE, remote, rkey);
@@ -110,7 +114,7 @@ static void call(const char *host)
 		struct ibv_sge sge = at(memory.out, sizeof(memory.out));
 		struct ibv_send_wr wr = {
 			.sg_list = &sge, .num_sge = 1, .invalidate_rkey = rkey,
-			.opcode = round % 2 ? IBV_WR_SEND : IBV_WR_SEND_WITH_INV,
+			.opcode = round % 2 || by_commands ? IBV_WR_SEND : IBV_WR_SEND_WITH_INV,
 		};
 
 		post_receive();

@@ -10,6 +10,7 @@ use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::Layout;
 
 use super::syndromes::Syndrome;
+use crate::function::Function;
 use crate::strict::{Strict, rules};
 
 /// Why a command has no output now.
@@ -98,6 +99,11 @@ impl Request<'_> {
     pub fn tail<C: Layout>(&self) -> &[u8] {
         self.input.get(C::SIZE..).unwrap_or_default()
     }
+}
+
+/// As [`own_function`], where a command says whether its function is one of the card's own processor.
+pub(super) fn own_or_embedded(f: &Function, function_id: u16, embedded: bool) -> Result<(), Syndrome> {
+    own_function(function_id, embedded != f.nic.profile.embedded_cpu)
 }
 
 /// Refuses a command for another function: this function may not manage others.

@@ -4,7 +4,7 @@
 use mlx5_prm::cmd::*;
 use mlx5_prm::layout::Layout;
 
-use super::answer::{Answer, own_function};
+use super::answer::{Answer, own_function, own_or_embedded};
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::engine;
@@ -22,7 +22,7 @@ const GRACEFUL_CLOSE: u16 = 0;
 
 /// `ENABLE_HCA`.
 pub(super) fn enable(f: &mut Function, command: &EnableHcaIn) -> Answer<EnableHcaOut> {
-    own_function(command.function_id(), command.embedded_cpu_function())?;
+    own_or_embedded(f, command.function_id(), command.embedded_cpu_function())?;
     f.nic.firmware.caps = Capabilities::new(&f.nic.profile);
     f.nic.firmware.state = HcaState::Enabled;
     Ok(EnableHcaOut::ZERO)
@@ -30,7 +30,7 @@ pub(super) fn enable(f: &mut Function, command: &EnableHcaIn) -> Answer<EnableHc
 
 /// `DISABLE_HCA`.
 pub(super) fn disable(f: &mut Function, command: &DisableHcaIn) -> Answer<DisableHcaOut> {
-    own_function(command.function_id(), command.embedded_cpu_function())?;
+    own_or_embedded(f, command.function_id(), command.embedded_cpu_function())?;
     pages::disable(f);
     f.forget_objects();
     f.nic.port.restore();

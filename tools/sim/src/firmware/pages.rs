@@ -10,7 +10,7 @@ use mlx5_prm::cmd::{ManagePagesIn, ManagePagesOut, QueryPagesIn, QueryPagesOut};
 use mlx5_prm::eqe::{EventType, PageRequestEvent};
 use mlx5_prm::layout::Layout;
 
-use super::answer::{Answer, Stop, own_function};
+use super::answer::{Answer, Stop, own_or_embedded};
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::{Context, Function, HcaState, PAGE, Pages};
@@ -44,7 +44,7 @@ impl Pages {
 
 /// `QUERY_PAGES`.
 pub(super) fn query(f: &mut Function, command: &QueryPagesIn) -> Answer<QueryPagesOut> {
-    own_function(command.function_id(), command.embedded_cpu_function())?;
+    own_or_embedded(f, command.function_id(), command.embedded_cpu_function())?;
     let pages = &f.nic.firmware.pages;
     let needs = pages.needs;
     let wanted = match command.op_mod() {
@@ -65,7 +65,7 @@ pub(super) fn manage(
     list: &[u8],
     room: usize,
 ) -> Answer<(ManagePagesOut, Vec<u8>)> {
-    own_function(command.function_id(), command.embedded_cpu_function())?;
+    own_or_embedded(f, command.function_id(), command.embedded_cpu_function())?;
     let entries = command.input_num_entries();
     match command.op_mod() {
         manage_op::CANNOT_GIVE => {
@@ -200,12 +200,16 @@ fn subscribed(f: &Function) -> bool {
     f.nic.objects.eqs.iter().any(|(_, eq)| eq.event_mask[0] & bit != 0)
 }
 
+/// Bit of `ec_function`: the function is one of the card's own processor. Linux `EC_FUNCTION_MASK`.
+const EC_FUNCTION: u16 = 1 << 15;
+
 /// Requests `count` pages by an event; a negative number asks the driver to take pages back. PRM "Event Types".
 pub(super) fn request(f: &mut Function, count: i32) {
     tracing::debug!("function {}: asks for {count} pages, {} held", f.nic.index, f.nic.firmware.pages.held());
     f.nic.firmware.pages.asked = i64::from(count);
     let mut event = PageRequestEvent::ZERO;
-    event.w().num_pages(count as u32);
+    let of_embedded = if f.nic.profile.embedded_cpu { EC_FUNCTION } else { 0 };
+    event.w().ec_function(of_embedded).num_pages(count as u32);
     let mut data = [0; 28];
     data.copy_from_slice(event.as_bytes());
     engine::post_event(f, EventType::PageRequest, 0, data);

@@ -69,6 +69,7 @@ impl Firmware {
     /// The initialization segment at time `now`. PRM "Initialization Segment".
     pub fn init_segment(&self, profile: &Profile, now: Instant) -> InitSegment {
         let mut segment = InitSegment::ZERO;
+        segment.w().embedded_cpu(profile.embedded_cpu);
         let (major, minor, subminor) = profile.fw_rev;
         let ticks = self.internal_timer(profile, now);
         segment

@@ -41,6 +41,8 @@ pub struct Profile {
     pub psid: &'static str,
     /// MAC of function 0; each further function's is one higher.
     pub base_mac: [u8; 6],
+    /// Whether its functions are those of a processor on the card itself: their driver gives pages in that name.
+    pub embedded_cpu: bool,
     /// Firmware pages.
     pub pages: PageNeeds,
     /// General device capabilities, maximum.
@@ -99,6 +101,7 @@ impl Profile {
             hw_id: 0x20d,
             psid: "SIM0000000005",
             base_mac: [0x02, 0x00, 0xc5, 0x00, 0x00, 0x01],
+            embedded_cpu: false,
             pages: PageNeeds { boot: 8, init: 512, contexts: 128, batch: 64 },
             general_current: current(general_max),
             general_max,

@@ -28,6 +28,7 @@ use crate::objects::{
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::Side;
 use crate::queue::error::RetireError;
+use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
 use crate::queue::send::SendQueue;
 use crate::queue::send::wqe::WrFlags;
@@ -546,6 +547,8 @@ fn at_most(connections: u32) -> Result<(), Invalid> {
 fn has_left() -> Error {
     Invalid::Unknown { what: "connection", of: "the hub".into(), mend: "it has left" }.into()
 }
+
+event_source!(Hub<C>, C; cq);
 
 impl<C> Drop for Hub<C> {
     fn drop(&mut self) {

@@ -4,6 +4,7 @@ use super::members::ConnectionId;
 use crate::objects::Buffer;
 use crate::queue::owning::in_flight::Done;
 use crate::queue::owning::setup::ConnectionOptions;
+use crate::setters::setters;
 
 /// Options of a hub.
 #[derive(Debug, Clone)]
@@ -20,6 +21,16 @@ pub struct HubOptions {
     /// Options of each connection. `events`, `vector` and `moderation` apply to the hub's completion queue;
     /// `recv_depth` and `recv_sges` are ignored.
     pub each: ConnectionOptions,
+}
+
+setters! {
+    HubOptions {
+        connections: u32;
+        receives: u32;
+        spares: u32;
+        message_bytes: usize;
+        each: ConnectionOptions;
+    }
 }
 
 impl Default for HubOptions {
