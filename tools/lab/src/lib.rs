@@ -29,6 +29,7 @@
 mod binaries;
 mod ceph;
 mod cross;
+mod dpdk;
 mod error;
 mod folder;
 mod guest;
@@ -48,6 +49,7 @@ mod verbs;
 pub use binaries::{BinariesError, Build};
 pub use ceph::Ceph;
 pub use cross::Aarch64;
+pub use dpdk::Dpdk;
 pub use error::LabError;
 pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
 pub use lab::{Headers, KernelHeaders, Lab, headers};

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -43,46 +42,6 @@ fn play(build: &Build, models: &[&Model], server: &Path, client: &Path, argument
     Ok(())
 }
 
-/// As [`play`], connected by the connection managers of both; the server's function has the address `host`.
-fn play_managed(
-    build: &Build,
-    models: &[&Model],
-    server: &Path,
-    client: &Path,
-    host: &str,
-    more: &[&str],
-) -> TestResult {
-    let common = [&["-c", "-R"], more].concat();
-    let mut server = pingpong(build, server, &[&common[..], &["--listen"]].concat())?.spawn()?;
-    let mut lines = BufReader::new(server.stdout.take().ok_or("standard output of the server")?).lines();
-    while !lines.next().ok_or("the server ended before it listened")??.contains("listening on port") {}
-    let client = pingpong(build, client, &[&common[..], &[host]].concat())?.output()?;
-    assert_success("client", &client, models);
-    let said: String = lines.collect::<Result<_, _>>()?;
-    assert_success("server", &server.wait_with_output()?, models);
-    assert!(said.contains("connected from [fe80::"), "{said}");
-    Ok(())
-}
-
-/// `mlx5 perf` with `-R`, by both operations that need the other end's memory or its receives.
-fn measure_managed(build: &Build, models: &[&Model], server: &Path, client: &Path) -> TestResult {
-    for test in ["lat write -n 50", "bw send -n 50 -q 20"] {
-        let port = free_port()?.to_string();
-        let perf = |socket: &Path, end: &str| -> Result<Command, common::Report> {
-            let mut command = Command::new(build.program("mlx5")?);
-            command.arg("perf").args(test.split(' ')).args(["-R", "-p", &port, "-d"]);
-            command.arg(format!("vfio-user:{}", socket.display())).arg(end);
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            Ok(command)
-        };
-        let server = perf(server, "--listen")?.spawn()?;
-        let client = perf(client, "127.0.0.1")?.output()?;
-        assert_success("client", &client, models);
-        assert_success("server", &server.wait_with_output()?, models);
-    }
-    Ok(())
-}
-
 #[test]
 fn two_functions_of_one_card_talk_over_its_wire() -> TestResult {
     let build = build()?;
@@ -90,9 +49,6 @@ fn two_functions_of_one_card_talk_over_its_wire() -> TestResult {
     let [first, second] = model.sockets() else { return Err("two sockets".into()) };
     play(&build, &[&model], first, second, &["-n", "500"])?;
     play(&build, &[&model], second, first, &["-n", "20", "-s", "100000", "-m", "4096"])?;
-    // The MAC address of the second function, as the model numbers them.
-    play_managed(&build, &[&model], second, first, "fe80::c5ff:fe00:2", &["--uc", "-n", "100"])?;
-    measure_managed(&build, &[&model], second, first)?;
     assert!(model.violations().is_empty(), "{}", model.stderr());
     Ok(())
 }
@@ -107,8 +63,6 @@ fn two_cards_in_two_processes_talk_over_a_wire_that_loses_packets() -> TestResul
     let second = Model::start(&build, 1, &["--wire", wire, "--mac", "02:00:c5:00:02:00"])?;
     let models = [&first, &second];
     play(&build, &models, &first.sockets()[0], &second.sockets()[0], &["-n", "300", "-s", "9000", "-m", "2048"])?;
-    let (near, far) = (&first.sockets()[0], &second.sockets()[0]);
-    play_managed(&build, &models, far, near, "fe80::c5ff:fe00:200", &["-n", "100", "-s", "9000", "-m", "2048"])?;
     for model in models {
         assert!(model.violations().is_empty(), "{}", model.stderr());
     }

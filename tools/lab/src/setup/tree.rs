@@ -44,6 +44,8 @@ pub(crate) enum Tree {
     Ceph,
     /// UCX, for guests and to compile with.
     Ucx,
+    /// DPDK's testpmd with its driver of ConnectX cards, for guests, and what else they need.
+    Dpdk,
 }
 
 impl Tree {
@@ -56,6 +58,7 @@ impl Tree {
             Self::Scapy => "scapy",
             Self::Ceph => "ceph",
             Self::Ucx => "ucx",
+            Self::Dpdk => "dpdk",
         }
     }
 
@@ -109,6 +112,66 @@ impl Tree {
                 "libunwind8",
             ],
             Self::Ucx => &["libucx0", "libucx-dev"],
+            Self::Dpdk => &[
+                "dpdk-dev",
+                "librte-bitratestats25",
+                "librte-bpf25",
+                "librte-bus-auxiliary25",
+                "librte-bus-dpaa25",
+                "librte-bus-pci25",
+                "librte-bus-vdev25",
+                "librte-cmdline25",
+                "librte-common-dpaax25",
+                "librte-common-iavf25",
+                "librte-common-mlx5-25",
+                "librte-crypto-scheduler25",
+                "librte-cryptodev25",
+                "librte-dmadev25",
+                "librte-eal25",
+                "librte-ethdev25",
+                "librte-eventdev25",
+                "librte-gro25",
+                "librte-gso25",
+                "librte-hash25",
+                "librte-ip-frag25",
+                "librte-kvargs25",
+                "librte-latencystats25",
+                "librte-log25",
+                "librte-mbuf25",
+                "librte-mempool-dpaa25",
+                "librte-mempool-ring25",
+                "librte-mempool25",
+                "librte-meter25",
+                "librte-metrics25",
+                "librte-net-bnxt25",
+                "librte-net-bond25",
+                "librte-net-dpaa25",
+                "librte-net-i40e25",
+                "librte-net-iavf25",
+                "librte-net-ice25",
+                "librte-net-ixgbe25",
+                "librte-net-mlx5-25",
+                "librte-net25",
+                "librte-pcapng25",
+                "librte-pci25",
+                "librte-pdump25",
+                "librte-rcu25",
+                "librte-reorder25",
+                "librte-ring25",
+                "librte-sched25",
+                "librte-security25",
+                "librte-telemetry25",
+                "librte-timer25",
+                "libbsd0",
+                "libdbus-1-3",
+                "libelf1t64",
+                "libfdt1",
+                "libjansson4",
+                "libmd0",
+                "libnuma1",
+                "libpcap0.8t64",
+                "libsystemd0",
+            ],
         }
     }
 
@@ -158,7 +221,7 @@ fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
         Tree::Headers => finish_headers(&apt, &partial)?,
-        Tree::Tshark | Tree::Scapy | Tree::Ceph | Tree::Ucx => {}
+        Tree::Tshark | Tree::Scapy | Tree::Ceph | Tree::Ucx | Tree::Dpdk => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -188,14 +251,14 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
             apt.alone(&packages)?
         }
         Tree::Tshark | Tree::Scapy => apt.closure(&packages)?,
-        Tree::Ceph | Tree::Ucx => apt.alone(&packages)?,
+        Tree::Ceph | Tree::Ucx | Tree::Dpdk => apt.alone(&packages)?,
         Tree::Aarch64 => {
             let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
             packages = plan.iter().map(Archive::package).collect();
             plan
         }
     };
-    let is_alone = matches!(tree, Tree::Headers | Tree::Aarch64 | Tree::Ceph | Tree::Ucx);
+    let is_alone = !matches!(tree, Tree::Root | Tree::Tshark | Tree::Scapy);
     apt.fetch(&packages, &plan, is_alone)?;
     Ok(plan)
 }

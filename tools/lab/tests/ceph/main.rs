@@ -43,10 +43,11 @@ const CHUNKS: &str = "--buffer-size 8192 --send-buffers 512 --receive-queue-len 
 /// Whether a server listens, in bash: port 6800.
 const LISTENING: &str = "grep -q ':1A90 .* 0A ' /proc/net/tcp";
 
-fn boot(name: &str) -> Result<Lab, Report> {
+/// A guest of this name, and a model that gets `arguments`.
+fn boot(name: &str, arguments: &[&str]) -> Result<Lab, Report> {
     let ceph = Ceph::ready()?;
     let build = Build::dev(&["mlx5", "ceph_msgr"], &[])?;
-    let model = Model::start(&build, 2, &[])?;
+    let model = Model::start(&build, 2, arguments)?;
     let sockets = model.sockets();
     let guest =
         Guest::builder(name).memory_mib(3072).nic(&sockets[0]).nic(&sockets[1]).share(ceph.folder(), Ceph::PLACE);
@@ -126,10 +127,32 @@ fn our_client_on_their_server(lab: &Lab) -> TestResult {
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn operations_pass_between_cephs_messenger_and_ours() -> TestResult {
-    let lab = boot("ceph")?;
+    let lab = boot("ceph", &[])?;
     their_client_on_our_server(&lab)?;
     our_client_on_their_server(&lab)?;
     theirs_on_theirs(&lab)?;
+    lab.assert_quiet()?;
+    lab.guest.power_off()?;
+    assert_lawful(&lab.model);
+    Ok(())
+}
+
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn operations_pass_though_one_frame_in_a_hundred_is_lost() -> TestResult {
+    let lab = boot("ceph_lossy", &["--fault", "loss:1%"])?;
+    let server = lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} 127.0.0.1:6800"), LISTENING)?;
+    their_client(&lab, &server, 4096, rounds(100, 100_000))?;
+    their_client(&lab, &server, 1 << 20, rounds(3, 1000))?;
+    drop(server);
+    let server =
+        lab.serve(&ceph("mlx5_0", &THEIR_SERVER.replace("6800", "6801")), &LISTENING.replace("1A90", "1A91"))?;
+    for (bytes, operations) in [(4096, rounds(100, 100_000)), (1 << 20, rounds(3, 1000))] {
+        let client = format!("ceph_msgr client -d devx:mlx5_1 {CHUNKS} -n {operations} -s {bytes} 127.0.0.1:6801");
+        let said = run(&lab, &server, &client)?;
+        assert!(said.contains(" operations of "), "{said}");
+    }
+    drop(server);
     lab.assert_quiet()?;
     lab.guest.power_off()?;
     assert_lawful(&lab.model);

@@ -2,7 +2,8 @@
 //! CQEs".
 //!
 //! Completions are held until one comes that does not fit the title, until there are as many as the card announces, or
-//! until the end of the turn: waiting for more would only delay them. Only receives are compressed.
+//! until the end of the turn: waiting for more would only delay them. Only receives are compressed. No block goes round
+//! the end of the ring: DPDK's vector code gives its entries back without looking for the end.
 
 use mlx5_prm::cqe::{
     Cqe, CqeFormat, CqeOpcode, MiniCqeChecksum, MiniCqeFlowTag, MiniCqeFormat, MiniCqeHash, MiniCqeHeaderType,
@@ -28,7 +29,11 @@ pub(super) fn hold(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: b
     let can_follow = match compression.held.as_slice() {
         [] => true,
         held @ [title, .., last] | held @ [title @ last] => {
-            held.len() < most && compression.number == number && fits(format, title, last, cqe)
+            let end = cq.producer.wrapping_add(held.len() as u32);
+            held.len() < most
+                && !end.is_multiple_of(1 << cq.log_size)
+                && compression.number == number
+                && fits(format, title, last, cqe)
         }
     };
     if !can_follow {

@@ -148,20 +148,37 @@ pub(super) fn notify(nic: &mut Nic, cqn: u32) {
 
 /// Strict mode: the entry must still have the ownership bit of its previous CQE, or of the ring's initialisation.
 fn check_owner(cq: &Cq, ahead: u32, cqn: u32, dma: &Dma, strict: &Strict) {
-    let mut last = [0];
     let entry = cq.producer.wrapping_add(ahead);
-    if cq.collapsed || cq.ring.read(dma, place(cq, entry) + CQE - 1, &mut last).is_err() {
+    if cq.collapsed {
         return;
     }
-    let first_pass = entry.wrapping_sub(cq.began) >> cq.log_size == 0;
-    let is_invalid = last[0] >> 4 == CqeOpcode::Invalid.number() as u8;
-    // Looked at when it is first used, not when it is made: UCX initialises its rings in between.
-    if entry == cq.began && !is_invalid {
-        strict.report(rules::CQ_NOT_INITIALISED, || format!("CQ {cqn:#x}: opcode of its first entry is not 0xf"));
+    if entry == cq.began {
+        check_initialised(cq, cqn, dma, strict);
     }
-    if !first_pass && !is_invalid && (last[0] & 1 != 0) == owner(cq, entry) {
+    let Some(last) = last_byte(cq, entry, dma) else { return };
+    let first_pass = entry.wrapping_sub(cq.began) >> cq.log_size == 0;
+    if !first_pass && !is_invalid(last) && (last & 1 != 0) == owner(cq, entry) {
         strict.report(rules::STALE_OWNER, || {
-            format!("CQ {cqn:#x}: entry {entry:#x} holds {:#04x} before it is written", last[0])
+            format!("CQ {cqn:#x}: entry {entry:#x} holds {last:#04x} before it is written")
         });
     }
+}
+
+/// Strict mode: before the first pass all entries must be invalid, or a driver would take them for completions. Looked
+/// at when the first is written: DPDK makes them so after `CREATE_CQ`, before anything can complete there.
+fn check_initialised(cq: &Cq, cqn: u32, dma: &Dma, strict: &Strict) {
+    let is_valid = |index: &u32| last_byte(cq, *index, dma).is_some_and(|last| !is_invalid(last));
+    if let Some(index) = (0..1 << cq.log_size).find(is_valid) {
+        strict.report(rules::RING_NOT_INITIALISED, || format!("CQ {cqn:#x}: opcode of entry {index} is not 0xf"));
+    }
+}
+
+/// The byte of an entry that has its opcode and its ownership bit.
+fn last_byte(cq: &Cq, entry: u32, dma: &Dma) -> Option<u8> {
+    let mut last = [0];
+    cq.ring.read(dma, place(cq, entry) + CQE - 1, &mut last).ok().map(|_| last[0])
+}
+
+fn is_invalid(last: u8) -> bool {
+    last >> 4 == CqeOpcode::Invalid.number() as u8
 }

@@ -1,5 +1,6 @@
 //! Send queues of Ethernet frames. PRM "Send Queue Context".
 
+use mlx5_prm::caps::PerProtocolNetworkingOffloadCaps;
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{InlineMode, QueueState, Sqc, TimestampFormat};
 
@@ -63,7 +64,7 @@ fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
     }
     let unannounced = context.cd_master()
         || context.fre()
-        || context.allow_multi_pkt_send_wqe() && !f.nic.firmware.caps.ethernet().enhanced_multi_pkt_send_wqe()
+        || context.allow_multi_pkt_send_wqe() && !has_multi_packet(f.nic.firmware.caps.ethernet())
         || context.min_wqe_inline_mode() != InlineMode::None
         || context.reg_umr() && !f.nic.firmware.caps.ethernet().reg_umr_sq()
         || context.allow_swp()
@@ -74,6 +75,11 @@ fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
         || context.qos_queue_group_id() != 0
         || context.tis_lst_sz() > 1 << f.nic.firmware.caps.general().log_max_tis_per_sq();
     if unannounced { Err(Syndrome::WqFeature) } else { Ok(()) }
+}
+
+/// Whether there are multi-packet WQEs of either form.
+fn has_multi_packet(caps: &PerProtocolNetworkingOffloadCaps) -> bool {
+    caps.multi_pkt_send_wqe() != 0 || caps.enhanced_multi_pkt_send_wqe()
 }
 
 fn tis(f: &Function, context: &Sqc) -> Result<Option<SendsThrough>, Syndrome> {

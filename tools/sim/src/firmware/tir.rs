@@ -18,12 +18,18 @@ use crate::steering::hash::{FIELDS, Hashing};
 const TAKE_UNICAST: u8 = 1;
 const TAKE_MULTICAST: u8 = 2;
 
+/// `transport_domain` of a TIR that takes no frames of its own: DPDK's for frames to be dropped, which it makes before
+/// it has a domain.
+const NO_DOMAIN: u32 = 0;
+
 /// `CREATE_TIR`.
 pub(super) fn create(f: &mut Function, command: &CreateTirIn) -> Answer<CreateTirOut> {
     let context = *command.ctx();
     let dispatch = dispatch(f, &context)?;
     let number = context.transport_domain();
-    f.nic.objects.transport_domains.get(number).ok_or(Syndrome::NoSuchTransportDomain)?;
+    if number != NO_DOMAIN {
+        f.nic.objects.transport_domains.get(number).ok_or(Syndrome::NoSuchTransportDomain)?;
+    }
     next_below(&f.nic.objects.tirs, f.nic.firmware.caps.general().log_max_tir()).ok_or(Syndrome::TooManyTirs)?;
     pages::reserve(f, Context::Interface)?;
     let tir = Tir { dispatch, transport_domain: number, takes_own: takes_own(&context), context };

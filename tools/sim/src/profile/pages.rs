@@ -223,6 +223,7 @@ pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
         .vlan_cap(true)
         .wqe_vlan_insert(true)
         .reg_umr_sq(true)
+        .multi_pkt_send_wqe(1)
         .enhanced_multi_pkt_send_wqe(true)
         .self_lb_en_modifiable(true)
         .max_lso_cap(18)

@@ -47,9 +47,8 @@ pub const UMR: &str = "key update not allowed";
 pub const KEY_FENCE: &str = "no fence behind a key update";
 /// The data of a send changed between its first transmission and a retransmission or its completion.
 pub const BUFFER_CHANGED: &str = "send buffer changed before its completion";
-/// The first CQE is written to a ring whose entries are not invalid: software would take them for completions. PRM "CQE
-/// Format", `opcode`.
-pub const CQ_NOT_INITIALISED: &str = "CQE ring not initialised";
+/// Not all entries of a CQ's ring are invalid when the first one is written. PRM "CQE Format".
+pub const RING_NOT_INITIALISED: &str = "CQE ring not initialised";
 /// The next CQE to be written already has the card's ownership bit: software changed it. PRM "CQE Format".
 pub const STALE_OWNER: &str = "stale owner bit";
 /// A completion arrived while the queue was full.

@@ -22,6 +22,8 @@ const TURNS: usize = 64;
 const WQES: usize = 16;
 /// Bytes of the inline header that are in the Ethernet segment itself. PRM "Ethernet Segment".
 const INLINE_START: usize = 2;
+/// `opmod` of a large send that is a multi-packet WQE.
+const MULTI_PACKET: u8 = 1;
 /// Lowest bit of `insert.type`: an S-VLAN tag. PRM "Ethernet Segment".
 const SERVICE_TAG: u16 = 1;
 
@@ -219,6 +221,7 @@ fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8], frames: &mut VecD
             umr::apply(sq.user(), nic, &umr::parse(ctrl, wqe).ok_or(bad_operation())?)
         }
         WqeOpcode::Send => make_one(sq, nic, wqe, false, frames),
+        WqeOpcode::Lso if ctrl.opmod() == MULTI_PACKET => make_equal(sq, nic, wqe, frames),
         WqeOpcode::Lso => make_one(sq, nic, wqe, true, frames),
         // `allow_multi_pkt_send_wqe` is of the older multi-packet WQEs: Linux leaves it clear for these.
         WqeOpcode::EnhancedMpsw if nic.firmware.capabilities().ethernet().enhanced_multi_pkt_send_wqe() => {
@@ -244,6 +247,29 @@ fn make_one(sq: &Sq, nic: &Nic, wqe: &[u8], is_large: bool, frames: &mut VecDequ
     }
     let may_tag = header.is_empty();
     frames.push_back(finished(frame, &eth, may_tag));
+    Ok(())
+}
+
+/// Multi-packet send, the older form: packets of `mss` bytes each, one after another in the segments. PRM "Multi-Packet
+/// Send WQE".
+fn make_equal(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
+    sq.tis.ok_or(bad_operation())?;
+    let request = wqe.get(SEGMENT..).unwrap_or_default();
+    let eth = EthSeg::read(request).ok_or(bad_operation())?;
+    let (size, is_allowed) = (usize::from(eth.mss()), sq.context.allow_multi_pkt_send_wqe());
+    if !is_allowed || size == 0 || eth.inline_hdr_sz() != 0 && !eth.insert_vlan() {
+        nic.strict.report(rules::WQE_OPCODE, || {
+            let reason = "allow_multi_pkt_send_wqe, mss and no inlined header are needed";
+            format!("SQ {:#x}, WQE {:#x}: a multi-packet WQE; {reason}", sq.sqn, sq.fetched)
+        });
+        return Err(bad_operation());
+    }
+    let mut packets = Vec::new();
+    gather(sq, nic, request.get(SEGMENT..).unwrap_or_default(), &mut packets)?;
+    if !packets.len().is_multiple_of(size) {
+        return Err(Failure::new(CqeSyndrome::LocalLength));
+    }
+    frames.extend(packets.chunks(size).map(|packet| finished(packet.to_vec(), &eth, true)));
     Ok(())
 }
 

@@ -163,12 +163,14 @@ fn an_entry_whose_owner_bit_software_changed() {
 }
 
 #[test]
-fn a_ring_of_completions_that_was_not_initialised_until_it_is_used() {
-    for (first, reported) in [(0x01, &[CQ_NOT_INITIALISED][..]), (0xf0, &[])] {
+fn a_ring_is_initialised_before_its_first_completion() {
+    for (opcode, reported) in [(0xf0, &[][..]), (0x00, &[RING_NOT_INITIALISED])] {
         let (mut bench, a, _) = Bench::standard();
         let cqn = bench.qp_mut(a).cqn_send;
         let ring = bench.f.nic.objects.cqs.get(cqn).unwrap().ring.clone();
-        ring.write(&bench.f.nic.dma, 63, &[first]).unwrap();
+        for entry in 1..4 {
+            ring.write(&bench.f.nic.dma, entry * 64 + 63, &[opcode]).unwrap();
+        }
         for _ in 0..2 {
             bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
             bench.run();

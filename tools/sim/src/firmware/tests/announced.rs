@@ -131,6 +131,7 @@ const ETHERNET: &[Honoured] = &[
     ("self_lb_en_modifiable", "firmware/tir.rs", "select.self_lb_en()"),
     ("max_lso_cap", "engine/ethernet/send.rs", ".max_lso_cap()"),
     ("reg_umr_sq", "engine/ethernet/send.rs", "sq.context.reg_umr()"),
+    ("multi_pkt_send_wqe", "engine/ethernet/send.rs", "fn make_equal("),
     ("enhanced_multi_pkt_send_wqe", "engine/ethernet/send.rs", "fn make_several("),
     // Not required: WQEs without inline header are accepted.
     ("wqe_inline_mode", "engine/ethernet/send.rs", "fn inline_header<"),

@@ -1,7 +1,7 @@
 //! Ethernet queues and flow tables: creation, all refusals, and use.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
+use mlx5_prm::cqe::{Cqe, CqeFormat, CqeOpcode, CqeSyndrome, ErrorCqe, MiniCqeFormat};
 use mlx5_prm::ctx::*;
 use mlx5_prm::flow::*;
 use mlx5_prm::layout::{Be32, Be64, Layout};
@@ -10,6 +10,7 @@ use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, LKEY_INVALID, WqeO
 use super::client::{Client, Parents};
 use crate::engine;
 use crate::firmware::syndromes::Syndrome;
+use crate::objects::Compression;
 
 /// Entries of each ring.
 const LOG_SIZE: u8 = 4;
@@ -209,10 +210,14 @@ impl Rig {
 
     /// Posts a WQE of one WQEBB and rings. `eth` follows the control segment, then the data at `buffer`.
     fn post(&mut self, opcode: WqeOpcode, eth: &EthSeg, buffer: u64, len: u32) {
+        self.post_as(opcode, 0, eth, buffer, len);
+    }
+
+    fn post_as(&mut self, opcode: WqeOpcode, opmod: u8, eth: &EthSeg, buffer: u64, len: u32) {
         let mut data = DataSeg::ZERO;
         data.w().byte_count(len).lkey(self.key).addr(buffer);
         let mut ctrl = CtrlSeg::ZERO;
-        ctrl.w().wqe_index(self.posted).opcode(opcode).qp_or_sq(self.sqn).ds(3).ce(CompletionMode::Always);
+        ctrl.w().opmod(opmod).wqe_index(self.posted).opcode(opcode).qp_or_sq(self.sqn).ds(3).ce(CompletionMode::Always);
         let place = self.send_ring + u64::from(self.posted % (1 << LOG_SIZE)) * 64;
         let wqe = [ctrl.as_bytes(), eth.as_bytes(), data.as_bytes()].concat();
         self.client.write(place, &wqe);
@@ -362,6 +367,69 @@ fn a_large_send_arrives_as_segments() {
     assert_eq!(lengths, [1000, 1000, 500]);
     assert!(done[1..].iter().all(|cqe| cqe.l3_ok() && cqe.l4_ok()));
     assert_eq!(rig.client.read(rig.buffer(34) + header.len() as u64, 500), payload[2000..]);
+    assert_eq!(rig.client.violations(), [""; 0]);
+}
+
+#[test]
+fn packets_of_one_length_go_out_of_one_work_request_where_the_queue_allows_it() {
+    for is_allowed in [true, false] {
+        let mut rig = Rig::new();
+        rig.post_receives(3);
+        rig.client.f.queues.sqs.get_mut(rig.sqn).unwrap().context.w().allow_multi_pkt_send_wqe(is_allowed);
+        let packets: Vec<_> = [1, 2, 3].map(|fill| rig.frame(&[fill; 100])).into();
+        let (buffer, size) = (rig.buffer(0), packets[0].len());
+        rig.client.write(buffer, &packets.concat());
+        let mut eth = EthSeg::ZERO;
+        eth.w().mss(size as u16);
+        rig.post_as(WqeOpcode::Lso, 1, &eth, buffer, 3 * size as u32);
+        let done = rig.polls();
+        if !is_allowed {
+            assert_eq!(done[0].opcode(), CqeOpcode::RequesterError);
+            assert_eq!(rig.client.violations(), ["opcode not supported"]);
+            continue;
+        }
+        assert_eq!(done[1..].iter().map(|cqe| cqe.byte_cnt() as usize).collect::<Vec<_>>(), [size; 3]);
+        for (index, packet) in (32..).zip(&packets) {
+            assert_eq!(rig.client.read(rig.buffer(index), size), *packet);
+        }
+        assert_eq!(rig.client.violations(), [""; 0]);
+    }
+}
+
+/// DPDK's vector code would give back what lies behind the ring.
+#[test]
+fn a_block_of_compressed_completions_does_not_go_round_the_end_of_the_ring() {
+    let mut rig = Rig::new();
+    rig.post_receives(16);
+    rig.client.f.queues.sqs.get_mut(rig.sqn).unwrap().context.w().allow_multi_pkt_send_wqe(true);
+    let compression = Compression { format: MiniCqeFormat::Hash, held: Vec::new(), number: 0 };
+    rig.client.f.nic.objects.cqs.get_mut(rig.parents.cqn).unwrap().compression = Some(compression);
+    let packet = rig.frame(&[7; 100]);
+    let (buffer, size) = (rig.buffer(0), packet.len());
+    rig.client.write(buffer, &packet.repeat(2));
+    let mut eth = EthSeg::ZERO;
+    eth.w().mss(size as u16);
+    let (mut blocks, mut alone) = (0, 0);
+    for round in 1..=64u32 {
+        rig.post_as(WqeOpcode::Lso, 1, &eth, buffer, 2 * size as u32);
+        // Each round completes one send and two receives.
+        while rig.consumed < 3 * round {
+            let at = rig.consumed % 64;
+            let cqe = Cqe::read(&rig.client.read(rig.cq_ring + u64::from(at) * 64, 64)).unwrap();
+            let is_block = cqe.cqe_format() == CqeFormat::Compressed.number() as u8;
+            let entries = if is_block { cqe.byte_cnt() } else { 1 };
+            assert!(at + entries <= 64, "{entries} entries from {at}");
+            blocks += u32::from(is_block);
+            alone += u32::from(!is_block && cqe.opcode() == CqeOpcode::ResponderSend);
+            for entry in at..at + entries {
+                rig.client.write(rig.cq_ring + u64::from(entry) * 64 + 63, &[0xf0]);
+            }
+            rig.consumed += entries;
+        }
+        rig.client.write(rig.parents.doorbells, &rig.consumed.to_be_bytes());
+        rig.client.write(rig.parents.doorbells + 192, &(16 + 2 * round).to_be_bytes());
+    }
+    assert_eq!((blocks, alone), (63, 2));
     assert_eq!(rig.client.violations(), [""; 0]);
 }
 
@@ -609,6 +677,7 @@ fn queues_are_refused_what_is_wrong_with_them() {
     assert_eq!(rig.client.refused(&create_rqt(&[99])), Syndrome::NoSuchRq);
     assert_eq!(rig.client.refused(&create_tir(rig.domain, 99)), Syndrome::NoSuchRqt);
     assert_eq!(rig.client.refused(&create_tir(99, rig.rqtn)), Syndrome::NoSuchTransportDomain);
+    rig.client.exec(&create_tir(0, rig.rqtn)).unwrap();
     let mut tir = create_tir(rig.domain, rig.rqtn);
     let mut context = *tir.ctx();
     context.w().packet_merge_mask(1);

@@ -1,0 +1,380 @@
+//! DPDK's testpmd of Debian, unmodified, between two wires of the model. Each has a port of it and a network device
+//! of the kernel's mlx5e. The kernels count what testpmd forwards and compare its contents.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, assert_quiet};
+use mlx5_lab::{Build, Dpdk, Guest, Job, Model};
+
+/// Functions in the order of their PCI addresses: `a`'s, testpmd's ports 0 and 1, `b`'s. The first two share a wire, so
+/// do the last two. A card's functions hear what their switch is told of, and DPDK tells it nothing: the ports are
+/// promiscuous by the kernel. That warns of S-VLAN tags unless C-VLAN tags are left alone.
+///
+/// EAL looks for each of its 128 possible processors in each of 32 nodes, half a minute on an emulated processor where
+/// sysfs has to say no each time.
+const NETWORK: &str = r#"
+set -e
+modprobe mlx5_ib
+set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)
+device() {
+    for wait in $(seq 300); do
+        ls /sys/bus/pci/devices/$1/net 2>/dev/null && return
+        sleep 0.1
+    done
+    return 1
+}
+sysctl -q -w net.ipv6.conf.all.disable_ipv6=1
+sysctl -q -w net.ipv6.conf.default.disable_ipv6=1
+end() {
+    ip netns add $1
+    ip netns exec $1 sysctl -q -w net.ipv6.conf.all.disable_ipv6=1
+    ip netns exec $1 sysctl -q -w net.ipv6.conf.default.disable_ipv6=1
+    ip link set $(device $2) netns $1 name eth0
+    ip -n $1 link set lo up
+    ip -n $1 link set eth0 address 02:00:00:00:00:0$1
+    ip -n $1 addr add 10.0.0.$3/24 dev eth0
+    ip -n $1 link set eth0 up
+    # With nothing lost for want of room, counts are exact.
+    ip netns exec $1 ethtool -G eth0 rx 4096
+    for wait in $(seq 300); do ip -n $1 link show eth0 | grep -q LOWER_UP && break; sleep 0.1; done
+    ip -n $1 link show eth0 | grep -q LOWER_UP
+}
+end a $1 1
+end b $4 2
+for port in $2 $3; do
+    name=$(device $port)
+    ethtool -K $name rxvlan off
+    ip link set $name promisc on
+    ip link set $name up
+done
+ip -n a neigh replace 10.0.0.2 lladdr 02:00:00:00:00:0b dev eth0
+ip -n b neigh replace 10.0.0.1 lladdr 02:00:00:00:00:0a dev eth0
+# An address that nobody has, at port 0.
+ip -n a neigh replace 10.0.0.9 lladdr $(cat /sys/class/net/$(device $2)/address) dev eth0
+mount -t tmpfs none /sys/devices/system/node
+mkfifo /tmp/commands
+"#;
+
+/// Sends `$1` MiB from `a` to the address `$2` of `b` over TCP, and compares them.
+const TCP: &str = r#"
+set -e
+rm -f /tmp/sent /tmp/received /tmp/endless
+dd if=/dev/urandom of=/tmp/sent bs=1M count=$1 2>/dev/null
+mkfifo /tmp/endless
+exec 4<>/tmp/endless
+ip netns exec b busybox nc -l -p 5001 < /tmp/endless > /tmp/received &
+server=$!
+for wait in $(seq 100); do grep -q ':1389 .* 0A ' /proc/$server/net/tcp && break; sleep 0.1; done
+ip netns exec a busybox nc $2 5001 < /tmp/sent
+wait $server
+busybox cmp /tmp/sent /tmp/received
+"#;
+
+/// What testpmd's driver says of the model, and says of some cards: it has no sampler.
+const EXPECTED: &str = "mlx5_net: No available register for sampler.";
+
+const PROMPT: &str = "testpmd> ";
+
+/// A guest, the cards of both wires, and what has been asked of testpmd.
+struct Rig {
+    lab: Lab,
+    far: Model,
+}
+
+impl Rig {
+    fn boot(name: &str) -> Result<Self, Report> {
+        let (dpdk, build) = (Dpdk::ready()?, Build::dev(&["mlx5"], &[])?);
+        let (near, far) = (Model::start(&build, 2, &[])?, Model::start(&build, 2, &[])?);
+        let guest = Guest::builder(name).memory_mib(3072).huge_pages_2m(192).share(dpdk.folder(), Dpdk::PLACE);
+        let sockets = near.sockets().iter().chain(far.sockets());
+        let guest = sockets.fold(guest, |guest, socket| guest.nic(socket)).boot()?;
+        let rig = Rig { lab: Lab { guest, model: near }, far };
+        rig.lab.check(NETWORK, PROBE)?;
+        Ok(rig)
+    }
+
+    fn check(&self, script: &str) -> Result<String, Report> {
+        self.lab.check(script, TRAFFIC).map_err(|error| format!("{error:?}\nand far:\n{}", self.far.stderr()).into())
+    }
+
+    /// Sends MiB from `a` to `b` over TCP, and compares them.
+    fn tcp(&self, mebibytes: u32, to: &str) -> TestResult {
+        self.check(&format!("set -- {mebibytes} {to}\n{TCP}"))?;
+        Ok(())
+    }
+
+    /// Sends `count` datagrams from `a` to port 0, each from a port of its own.
+    fn datagrams(&self, count: u64, port: u16) -> TestResult {
+        let send = format!("for each in $(seq {count}); do echo > /dev/udp/10.0.0.9/{port}; done");
+        self.check(&format!("ip netns exec a bash -c '{send}'"))?;
+        Ok(())
+    }
+
+    /// A counter of `ethtool -S` of `a` or `b`.
+    fn counter(&self, namespace: &str, name: &str) -> Result<u64, Report> {
+        let said = self.check(&format!("ip netns exec {namespace} ethtool -S eth0"))?;
+        let line = said.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
+        Ok(line.ok_or_else(|| format!("no counter {name} in:\n{said}"))?.parse()?)
+    }
+
+    /// Starts testpmd with these device arguments for both ports and `options` of its own.
+    fn testpmd(&self, device: &str, options: &str) -> Result<Testpmd<'_>, Report> {
+        self.start(device, "", options)
+    }
+
+    /// The same with options of EAL.
+    fn start(&self, device: &str, eal: &str, options: &str) -> Result<Testpmd<'_>, Report> {
+        let run = format!(
+            "{}\nset -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\nexec 3<>/tmp/commands\n\
+             dpdk dpdk-testpmd -l 0,1 --no-telemetry {eal} -a $2,{device} -a $3,{device} -- \
+             --interactive --no-mlockall --total-num-mbufs=24576 --rxd=1024 --txd=1024 {options} < /tmp/commands 2>&1",
+            Dpdk::COMMAND
+        );
+        let job = self.lab.guest.start(&run)?;
+        let mut testpmd = Testpmd { rig: self, job, heard: 0, is_debugged: !eal.is_empty() };
+        testpmd.wait(1, "to start")?;
+        Ok(testpmd)
+    }
+}
+
+/// testpmd, at its prompt.
+struct Testpmd<'rig> {
+    rig: &'rig Rig,
+    job: Job<'rig>,
+    /// Bytes of its output that were looked at.
+    heard: usize,
+    /// Its driver says what it does.
+    is_debugged: bool,
+}
+
+impl Testpmd<'_> {
+    /// Waits for so many prompts more, and returns what it said until then.
+    fn wait(&mut self, prompts: usize, what: &str) -> Result<String, Report> {
+        let deadline = Instant::now() + TRAFFIC;
+        loop {
+            let runs = self.job.runs();
+            let all = self.job.so_far();
+            let new = all.get(self.heard..).unwrap_or_default();
+            if new.matches(PROMPT).count() >= prompts {
+                self.heard = all.len();
+                return Ok(new.to_owned());
+            }
+            if !runs || Instant::now() > deadline {
+                return Err(self.rig.lab.explain(format!("testpmd was waited for {what}; it said:\n{all}")));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Gives a command, and returns what it said.
+    fn say(&mut self, command: &str) -> Result<String, Report> {
+        self.rig.lab.check(&format!("echo '{command}' > /tmp/commands"), SOON)?;
+        let said = self.wait(1, command)?;
+        for wrong in ["Bad arguments", "Command not found", "Ambiguous command", "Caught PMD error", "Please stop"] {
+            assert!(!said.contains(wrong), "{said}");
+        }
+        Ok(said)
+    }
+
+    fn says(&mut self, commands: &[&str]) -> TestResult {
+        commands.iter().try_for_each(|command| self.say(command).map(|_| ()))
+    }
+
+    /// Forwards in this way, from a clean count.
+    fn forward(&mut self, way: &str) -> TestResult {
+        self.says(&[&format!("set fwd {way}"), "clear port stats all", "start"])
+    }
+
+    /// Frames received and sent by a port.
+    fn counts(&mut self, port: u16) -> Result<[u64; 2], Report> {
+        let said = self.say(&format!("show port stats {port}"))?;
+        let number = |name: &str| -> Result<u64, Report> {
+            let (_, rest) = said.split_once(name).ok_or_else(|| format!("no {name} in:\n{said}"))?;
+            Ok(rest.split_whitespace().next().unwrap_or_default().parse()?)
+        };
+        Ok([number("RX-packets:")?, number("TX-packets:")?])
+    }
+
+    /// Waits until port 0 has received so many frames.
+    fn await_frames(&mut self, expected: u64) -> TestResult {
+        let deadline = Instant::now() + SOON;
+        loop {
+            match self.counts(0)? {
+                [received, _] if received == expected => return Ok(()),
+                [received, _] if received > expected || Instant::now() > deadline => {
+                    return Err(self.rig.lab.explain(format!("{received} frames received of {expected}")));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Frames that each queue of port 0 received.
+    fn by_queue(&mut self) -> Result<Vec<u64>, Report> {
+        let said = self.say("show port xstats 0")?;
+        let of_queue = |line: &str| line.trim().strip_prefix("rx_q")?.split_once("_packets: ")?.1.parse().ok();
+        Ok(said.lines().filter_map(of_queue).collect())
+    }
+
+    /// Ends it; it must end well, and its driver must have complained of nothing.
+    fn quit(self) -> TestResult {
+        self.rig.lab.check("echo quit > /tmp/commands", SOON)?;
+        let output = self.job.wait(TRAFFIC)?;
+        let said = output.text();
+        assert_eq!(output.status, 0, "{said}");
+        let complains = |line: &&str| line.starts_with("mlx5_") && *line != EXPECTED;
+        let complaints: Vec<_> = said.lines().filter(|_| !self.is_debugged).filter(complains).collect();
+        assert!(complaints.is_empty() && !said.contains("Segmentation"), "{complaints:?} in:\n{said}");
+        Ok(())
+    }
+}
+
+/// Frames pass as they are, and with other MAC addresses; all are counted at both ends.
+fn forwards(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
+    for way in ["io", "mac"] {
+        let before = (rig.counter("a", "tx_packets_phy")?, rig.counter("b", "rx_packets_phy")?);
+        testpmd.forward(way)?;
+        rig.tcp(2, "10.0.0.2")?;
+        testpmd.say("stop")?;
+        let ([received, back], [_, sent]) = (testpmd.counts(0)?, testpmd.counts(1)?);
+        let sent_by_a = rig.counter("a", "tx_packets_phy")? - before.0;
+        let received_by_b = rig.counter("b", "rx_packets_phy")? - before.1;
+        assert_eq!([received, sent, received_by_b], [sent_by_a; 3], "{way}");
+        assert!(back > 0, "{way}");
+    }
+    Ok(())
+}
+
+/// Rules send datagrams to a queue and mark them, and drop others, by their UDP port; counters say how many.
+fn rules(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
+    const COUNT: u64 = 50;
+    testpmd.forward("rxonly")?;
+    for actions in ["7001 / end actions count / mark id 4660 / queue index 3 / end", "7002 / end actions drop / end"] {
+        let said = testpmd.say(&format!("flow create 0 ingress pattern eth / ipv4 / udp dst is {actions}"))?;
+        assert!(said.contains(" created"), "{said}");
+    }
+    testpmd.say("set verbose 1")?;
+    let before = testpmd.by_queue()?;
+    rig.datagrams(COUNT, 7002)?;
+    rig.datagrams(COUNT, 7001)?;
+    testpmd.await_frames(COUNT)?;
+    let queues: Vec<u64> = testpmd.by_queue()?.iter().zip(&before).map(|(after, before)| after - before).collect();
+    assert_eq!(queues, [0, 0, 0, COUNT]);
+    let said = testpmd.job.so_far();
+    assert!(said.matches("FDIR matched ID=0x1234").count() as u64 >= COUNT, "{said}");
+    let counted = testpmd.say("flow query 0 0 count")?;
+    assert!(counted.contains(&format!("hits: {COUNT}")), "{counted}");
+    testpmd.says(&["set verbose 0", "flow flush 0", "stop"])
+}
+
+/// VLAN tags are taken off and put in, checksums filled in, and large packets cut: by testpmd's ports.
+fn offloads(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
+    for (end, far, id, address) in [("a", "b", 100, 1), ("b", "a", 200, 2)] {
+        let other = 3 - address;
+        rig.check(&format!(
+            "set -e\nip -n {end} link add link eth0 name vlan type vlan id {id}\n\
+             ip -n {end} addr add 10.0.1.{address}/24 dev vlan\nip -n {end} link set vlan up\n\
+             ip -n {end} neigh replace 10.0.1.{other} lladdr 02:00:00:00:00:0{far} dev vlan"
+        ))?;
+    }
+    testpmd.says(&["port stop all", "tx_vlan set 0 100", "tx_vlan set 1 200", "vlan set strip on 0"])?;
+    testpmd.says(&["vlan set strip on 1", "port start all"])?;
+    testpmd.forward("mac")?;
+    rig.tcp(1, "10.0.1.2")?;
+    testpmd.says(&["stop", "port stop all", "tx_vlan reset 0", "tx_vlan reset 1", "vlan set strip off 0"])?;
+    testpmd.says(&["vlan set strip off 1"])?;
+    for port in ["0", "1"] {
+        for layer in ["ip", "tcp", "udp"] {
+            testpmd.say(&format!("csum set {layer} hw {port}"))?;
+        }
+        testpmd.say(&format!("tso set 700 {port}"))?;
+    }
+    testpmd.say("port start all")?;
+    testpmd.forward("csum")?;
+    let before = rig.counter("b", "rx_packets_phy")?;
+    rig.tcp(1, "10.0.0.2")?;
+    testpmd.say("stop")?;
+    let (received, heard) = (testpmd.counts(0)?[0], rig.counter("b", "rx_packets_phy")? - before);
+    assert!(heard > received * 3 / 2, "{received} frames of up to 1448 bytes of data, {heard} of up to 700");
+    Ok(())
+}
+
+/// What is tried on one run of testpmd.
+type Step = fn(&Rig, &mut Testpmd<'_>) -> TestResult;
+
+/// Forms of queues, by arguments of testpmd's driver, and what the driver says of each.
+const FORMS: [(&str, &[&str]); 6] = [
+    (
+        "mprq_en=1,rxqs_min_mprq=1,rxq_cqe_comp_en=1,txq_mpw_en=1,txqs_min_inline=0",
+        &["selected vectorized MPRQ Rx", "compression is enabled, format 1", "(Enhanced MPW)", "(inline data)"],
+    ),
+    (
+        "mprq_en=1,rxqs_min_mprq=1,rx_vec_en=0,rxq_cqe_comp_en=3,txq_inline_mpw=0",
+        &["selected MPRQ Rx", "compression is enabled, format 3", "(Enhanced MPW)"],
+    ),
+    ("mprq_en=1,rxqs_min_mprq=1,rxq_cqe_comp_en=2", &["selected vectorized MPRQ", "compression is enabled, format 2"]),
+    ("rxq_cqe_comp_en=4,txq_mpw_en=0", &["selected vectorized SPRQ Rx", "compression is enabled, format 4"]),
+    ("rx_vec_en=0,rxq_cqe_comp_en=1,txq_inline_max=0", &["selected SPRQ Rx", "compression is enabled, format 1"]),
+    ("rxq_cqe_comp_en=0,txq_inline_max=512,txqs_min_inline=0", &["selected vectorized SPRQ Rx", "(inline data)"]),
+];
+
+/// Each form of queue forwards TCP, and every frame is counted at both ends.
+fn forms(rig: &Rig) -> TestResult {
+    for (device, expected) in FORMS {
+        let mut testpmd = rig.start(device, "--log-level=pmd.net.mlx5,debug", "--rxq=2 --txq=2")?;
+        let said = testpmd.job.so_far();
+        for words in expected {
+            assert!(said.contains(words), "no {words:?} with {device} in:\n{said}");
+        }
+        let before = rig.counter("b", "rx_packets_phy")?;
+        testpmd.forward("io")?;
+        rig.tcp(1, "10.0.0.2")?;
+        testpmd.say("stop")?;
+        let ([received, _], [_, sent]) = (testpmd.counts(0)?, testpmd.counts(1)?);
+        assert_eq!([received, sent], [rig.counter("b", "rx_packets_phy")? - before; 2], "{device}");
+        testpmd.quit()?;
+    }
+    Ok(())
+}
+
+/// Frames have the card's time.
+fn times(rig: &Rig) -> TestResult {
+    // RTE_ETH_RX_OFFLOAD_TIMESTAMP.
+    let mut testpmd = rig.testpmd("dv_flow_en=1", "--rx-offloads=0x4000")?;
+    testpmd.say("set verbose 1")?;
+    testpmd.forward("rxonly")?;
+    rig.datagrams(20, 9)?;
+    testpmd.await_frames(20)?;
+    testpmd.say("stop")?;
+    let said = testpmd.job.so_far();
+    let stamps = said.split("timestamp ").skip(1).filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
+    let stamps: Vec<u64> = stamps.collect();
+    assert!(stamps.len() == 20 && stamps.is_sorted() && stamps[0] < stamps[19], "{stamps:?} in:\n{said}");
+    testpmd.quit()
+}
+
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn testpmd_forwards_between_two_kernels() -> TestResult {
+    let rig = Rig::boot("testpmd")?;
+    let steps: [(&str, &[Step]); 2] =
+        [("dv_flow_en=0", &[forwards, rules]), ("dv_flow_en=1", &[forwards, rules, offloads])];
+    for (flows, steps) in steps {
+        for step in steps {
+            let mut testpmd = rig.testpmd(flows, "--rxq=4 --txq=4")?;
+            testpmd.says(&["set eth-peer 0 02:00:00:00:00:0a", "set eth-peer 1 02:00:00:00:00:0b"])?;
+            step(&rig, &mut testpmd)?;
+            testpmd.quit()?;
+        }
+    }
+    forms(&rig)?;
+    times(&rig)?;
+    let Rig { lab, far } = rig;
+    assert_quiet(&lab.guest.dmesg()?, "mlx5", &lab.model);
+    lab.guest.power_off()?;
+    assert_lawful(&lab.model);
+    assert_lawful(&far);
+    Ok(())
+}
