@@ -146,7 +146,7 @@ impl Project {
                     line.starts_with("impl") && line.split(|c: char| !c.is_alphanumeric()).any(|word| word == *of)
                 });
                 let starts = [format!("fn {function}("), format!("fn {function}<")];
-                is_implemented && starts.iter().any(|start| source.contains(start))
+                is_implemented && starts.iter().any(|start| source.contains(start)) || has_setter(source, of, function)
             };
             !self.sources.iter().any(has)
         };
@@ -179,6 +179,13 @@ impl Project {
         }
         faults
     }
+}
+
+/// Whether `setters!` makes this function of the type.
+fn has_setter(source: &str, of: &str, function: &str) -> bool {
+    let Some((_, rest)) = source.split_once(&format!("setters! {{\n    {of} {{\n")) else { return false };
+    let fields = rest.lines().take_while(|line| line.trim() != "}");
+    fields.map(str::trim_start).any(|line| line.split([':', ' ']).next() == Some(function))
 }
 
 /// The project's files below `dir`.
@@ -289,6 +296,7 @@ fn what_does_not_exist_is_found() {
         ("`cargo test -p nosuch`", "cargo knows no `-p nosuch`"),
         ("`Guest::no_such`", "there is no Guest::no_such"),
         ("`NoSuch::run`", "there is no NoSuch::run"),
+        ("`CqOptions::no_such`", "there is no CqOptions::no_such"),
     ] {
         assert_eq!(project.faults(&page(text)), [format!("docs/testing.md: {fault}")], "{text}");
     }
@@ -296,7 +304,7 @@ fn what_does_not_exist_is_found() {
         "see [the front page](../README.md) and [there](https://example.com/none.md)",
         "`tools/lab/src/lib.rs`, .ci/run, tools/lab/, `lib.rs`; a/b; 1/2",
         "`cargo test -p mlx5-lab --test vfio -- --test nosuch`",
-        "`[no link](nowhere.html)`, `Guest::check`, `Vec::len()`, `std::fs`",
+        "`[no link](nowhere.html)`, `Guest::check`, `CqOptions::entries`, `Vec::len()`, `std::fs`",
     ] {
         assert_eq!(project.faults(&page(text)), [""; 0], "{text}");
     }
