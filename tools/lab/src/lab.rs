@@ -9,6 +9,13 @@ use crate::folder::LabFolder;
 use crate::root::{kernel_release, libraries, loader};
 use crate::setup::{Tree, ensure, release_number};
 
+/// Fetches everything that any test of the lab needs, some 700 MB, where it is missing. Otherwise each test fetches
+/// what it needs itself.
+pub fn set_up() -> Result<(), LabError> {
+    let folder = LabFolder::find();
+    Tree::ALL.into_iter().try_for_each(|tree| ensure(&folder, tree).map(drop))
+}
+
 /// A lab that is set up.
 #[derive(Clone, Debug)]
 pub struct Lab {

@@ -52,7 +52,7 @@ pub use cross::Aarch64;
 pub use dpdk::Dpdk;
 pub use error::LabError;
 pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
-pub use lab::{Headers, KernelHeaders, Lab, headers};
+pub use lab::{Headers, KernelHeaders, Lab, headers, set_up};
 pub use logs::log_file;
 pub use model::{Model, ModelError};
 pub use scapy::Scapy;

@@ -19,7 +19,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Fetches and unpacks what the lab needs.
+    /// Fetches and unpacks what the lab's guests and tests need, some 700 MB.
     Setup,
     /// Prints the folders of the C headers against which layouts are checked: two kernels' and rdma-core's.
     Headers,
@@ -64,6 +64,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Box<dyn Error>> {
     match command {
         Command::Setup => {
+            mlx5_lab::set_up()?;
             let lab = Lab::ready()?;
             println!("{} (Linux {})", lab.root().display(), lab.kernel_release());
         }

@@ -49,6 +49,10 @@ pub(crate) enum Tree {
 }
 
 impl Tree {
+    /// Every tree. What tests wait for first comes first.
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Root, Self::Headers, Self::Aarch64, Self::Dpdk, Self::Ceph, Self::Ucx, Self::Tshark, Self::Scapy];
+
     fn name(self) -> &'static str {
         match self {
             Self::Root => "root",
