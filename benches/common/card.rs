@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use mlx5_dv::objects::{AddressPath, InitAttributes, QueuePair, RtrAttributes, RtsAttributes};
+use mlx5_dv::objects::{AccessFlags, AddressPath, InitAttributes, QueuePair, RtrAttributes, RtsAttributes};
 use mlx5_dv::queue::{Completion, CompletionQueue};
 use mlx5_prm::values::PathMtu;
 use mlx5_sim::card::FunctionHandle;
@@ -21,7 +21,8 @@ pub fn connect(qp: &QueuePair, remote_qpn: u32, path_mtu: PathMtu) -> Result<(),
     let gid = qp.device().gids().first().copied().ok_or("the card has no GID")?;
     let mut attributes = RtrAttributes::new(remote_qpn, 0, AddressPath::new(gid.address.octets(), gid.mac));
     attributes.path_mtu = Some(path_mtu);
-    qp.init(&InitAttributes::default())?;
+    let remote_access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+    qp.init(&InitAttributes { remote_access, ..InitAttributes::default() })?;
     qp.ready_to_receive(&attributes)?;
     qp.ready_to_send(&RtsAttributes::new(0))?;
     Ok(())

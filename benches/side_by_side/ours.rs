@@ -18,6 +18,7 @@ use mlx5_dv::objects::{
     InitiatorAttributes, QpOptions, QueuePair, Rq, RqOptions, RtrAttributes, RtsAttributes, Sq, SqOptions, Srq,
     SrqOptions, Tir, Tis, TransportDomain, Uar, XrcTarget, Xrcd,
 };
+use mlx5_dv::queue;
 use mlx5_dv::queue::ethernet::{EthernetReceiveQueue, FrameFlags, Frames};
 use mlx5_dv::queue::{
     BlueFlame, CompletionQueue, Datagrams, DynamicMessages, ExtendedMessages, GRH, Messages, Plain, PostError,
@@ -120,6 +121,24 @@ operations! {
     Messages, Read, "read", false:
         // SAFETY: as above.
         |batch, id, flags, request| unsafe { batch.read(id, flags, request.remote, &[request.local]) };
+    Messages, FetchAdd, "fetch_add", false:
+        // SAFETY: as above.
+        |batch, id, flags, request| unsafe { batch.fetch_add(id, flags, request.remote, 1, request.found) };
+    Messages, CompareSwap, "compare_swap", false:
+        // SAFETY: as above.
+        |batch, id, flags, request| unsafe { batch.compare_swap(id, flags, request.remote, 1, 2, request.found) };
+    Messages, MaskedAdd, "masked_add", false:
+        // SAFETY: as above.
+        |batch, id, flags, request| unsafe {
+            let add = queue::MaskedAdd { add: 1u64, boundaries: 1 << 31 };
+            batch.masked_fetch_add(id, flags, request.remote, add, request.found)
+        };
+    Messages, MaskedSwap, "masked_swap", false:
+        // SAFETY: as above.
+        |batch, id, flags, request| unsafe {
+            let swap = queue::MaskedSwap { compare: 1u64, compare_mask: 0xff, swap: 2, swap_mask: 0xff00 };
+            batch.masked_compare_swap(id, flags, request.remote, swap, request.found)
+        };
     Datagrams, DatagramInline, "ud_inline", true:
         |batch, id, flags, request| batch.send_inline(id, flags, &request.to, &request.data);
     Datagrams, Datagram, "ud", true:
@@ -451,6 +470,10 @@ where
     connected.measure_post::<SendInline>()?;
     connected.measure_post::<Send>()?;
     connected.measure_post::<Read>()?;
+    connected.measure_post::<FetchAdd>()?;
+    connected.measure_post::<CompareSwap>()?;
+    connected.measure_post::<MaskedAdd>()?;
+    connected.measure_post::<MaskedSwap>()?;
     connected.measure_receive::<Send>("receive")?;
     connected
         .measure_poll::<Send>("poll_send", |bench, width| poll_sends(&mut bench.sent, width, &mut bench.sender))?;

@@ -55,6 +55,8 @@ pub fn report(common: &Common, row: &str, nothing: u64, mut samples: Vec<u64>) {
 pub struct Request {
     pub remote: RemoteAddress,
     pub local: DataSegment,
+    /// What an atomic found.
+    pub found: DataSegment,
     /// The same, without the bytes of a frame that are inline.
     pub behind_header: DataSegment,
     pub target: DataSegment,
@@ -116,7 +118,8 @@ pub struct Common {
 impl Common {
     pub fn new(device: &Arc<Device>, uar: Arc<Uar>, doorbell: &str) -> Result<Self, Failure> {
         let pd = Pd::alloc(device)?;
-        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+        let access = AccessFlags::LOCAL_WRITE | remote;
         let memory = MemoryRegion::allocate(&pd, 4096, access)?;
         let gid = device.gids().first().copied().ok_or("the card has no GID")?;
         let path = AddressPath::new(gid.address.octets(), gid.mac);
@@ -140,6 +143,7 @@ impl Common {
             Request {
                 remote: memory.remote_at(target),
                 local: memory.segment(from..from + BYTES),
+                found: memory.segment(from..from + size_of::<u64>()),
                 behind_header: memory.segment(from + HEADER..from + BYTES),
                 target: memory.segment(target..target + room),
                 to,

@@ -31,15 +31,17 @@ enum {
 	QKEY = 0x11111111,
 	ACCESS_KEY = 0x1234567, /* of a dynamically connected target */
 	ETHERTYPE = 0x88b5, /* of frames: one for experiments */
+	REMOTE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
 };
 
 enum op {
-	WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, UD_INLINE, UD, FRAME_INLINE, FRAME, DC_INLINE, DC, XRC_INLINE, XRC,
-	OPS
+	WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, FETCH_ADD, COMPARE_SWAP, UD_INLINE, UD, FRAME_INLINE, FRAME,
+	DC_INLINE, DC, XRC_INLINE, XRC, OPS
 };
 
-static const char *const names[OPS] = { "write_inline", "write", "send_inline",	 "send",  "read",      "ud_inline",  "ud",
-					"frame_inline", "frame", "dc_inline", "dc",    "xrc_inline", "xrc" };
+static const char *const names[OPS] = { "write_inline", "write", "send_inline", "send", "read", "fetch_add",
+					"compare_swap", "ud_inline", "ud", "frame_inline", "frame", "dc_inline", "dc",
+					"xrc_inline", "xrc" };
 
 /* One message: source and destination. */
 struct request {
@@ -108,18 +110,26 @@ ALWAYS int is_rdma(enum op op)
 	return op == WRITE_INLINE || op == WRITE || op == READ || is_dynamic(op);
 }
 
+ALWAYS int is_atomic(enum op op)
+{
+	return op == FETCH_ADD || op == COMPARE_SWAP;
+}
+
 static void prepare(enum op op, unsigned batch)
 {
-	static const enum ibv_wr_opcode opcodes[OPS] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_SEND,
-							 IBV_WR_RDMA_READ,  IBV_WR_SEND,       IBV_WR_SEND, IBV_WR_SEND,
-							 IBV_WR_SEND,	    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_SEND,
-							 IBV_WR_SEND };
+	static const enum ibv_wr_opcode opcodes[OPS] = {
+		[WRITE_INLINE] = IBV_WR_RDMA_WRITE, [WRITE] = IBV_WR_RDMA_WRITE, [SEND_INLINE] = IBV_WR_SEND,
+		[SEND] = IBV_WR_SEND, [READ] = IBV_WR_RDMA_READ, [FETCH_ADD] = IBV_WR_ATOMIC_FETCH_AND_ADD,
+		[COMPARE_SWAP] = IBV_WR_ATOMIC_CMP_AND_SWP, [UD_INLINE] = IBV_WR_SEND, [UD] = IBV_WR_SEND,
+		[FRAME_INLINE] = IBV_WR_SEND, [FRAME] = IBV_WR_SEND, [DC_INLINE] = IBV_WR_RDMA_WRITE,
+		[DC] = IBV_WR_RDMA_WRITE, [XRC_INLINE] = IBV_WR_SEND, [XRC] = IBV_WR_SEND,
+	};
 
 	memset(send_list, 0, sizeof(send_list));
 	for (unsigned i = 0; i < POSTS; i++) {
 		int last = i % batch == batch - 1;
 
-		send_sges[i].length = BYTES;
+		send_sges[i].length = is_atomic(op) ? sizeof(uint64_t) : BYTES;
 		recv_sges[i].length = is_datagram(op) ? GRH + BYTES : BYTES;
 		send_sges[i].lkey = recv_sges[i].lkey = requests[0].lkey;
 		send_list[i].sg_list = &send_sges[i];
@@ -128,6 +138,11 @@ static void prepare(enum op op, unsigned batch)
 		send_list[i].next = last ? NULL : &send_list[i + 1];
 		if (is_rdma(op))
 			send_list[i].wr.rdma.rkey = requests[0].rkey;
+		if (is_atomic(op)) {
+			send_list[i].wr.atomic.rkey = requests[0].rkey;
+			send_list[i].wr.atomic.compare_add = 1;
+			send_list[i].wr.atomic.swap = 2;
+		}
 		if (is_datagram(op))
 			send_list[i].wr.ud.remote_qkey = QKEY;
 		if (is_extended(op))
@@ -156,6 +171,8 @@ ALWAYS uint64_t post_classic(enum op op, unsigned batch, unsigned unsignalled)
 			send_sges[i - first].addr = is_inline(op) ? (uintptr_t)request->data : request->local;
 			if (is_rdma(op))
 				wr->wr.rdma.remote_addr = request->remote;
+			if (is_atomic(op))
+				wr->wr.atomic.remote_addr = request->remote;
 			if (is_datagram(op)) {
 				wr->wr.ud.ah = request->ah;
 				wr->wr.ud.remote_qpn = request->qpn;
@@ -184,6 +201,10 @@ ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 				ibv_wr_rdma_write(qp, request->rkey, request->remote);
 			else if (op == READ)
 				ibv_wr_rdma_read(qp, request->rkey, request->remote);
+			else if (op == FETCH_ADD)
+				ibv_wr_atomic_fetch_add(qp, request->rkey, request->remote, 1);
+			else if (op == COMPARE_SWAP)
+				ibv_wr_atomic_cmp_swp(qp, request->rkey, request->remote, 1, 2);
 			else
 				ibv_wr_send(qp);
 			if (is_datagram(op))
@@ -195,7 +216,7 @@ ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 			if (is_inline(op))
 				ibv_wr_set_inline_data(qp, request->data, BYTES);
 			else
-				ibv_wr_set_sge(qp, request->lkey, request->local, BYTES);
+				ibv_wr_set_sge(qp, request->lkey, request->local, is_atomic(op) ? sizeof(uint64_t) : BYTES);
 		}
 		CHECK(!ibv_wr_complete(qp));
 	}
@@ -250,11 +271,11 @@ typedef uint64_t (*post_function)(unsigned batch, unsigned unsignalled);
 
 #define POSTS_OF(api) \
 	POST(api, WRITE_INLINE) POST(api, WRITE) POST(api, SEND_INLINE) POST(api, SEND) POST(api, READ) \
-	POST(api, UD_INLINE) POST(api, UD) POST(api, FRAME_INLINE) POST(api, FRAME) POST(api, DC_INLINE) POST(api, DC) \
-	POST(api, XRC_INLINE) POST(api, XRC) \
+	POST(api, FETCH_ADD) POST(api, COMPARE_SWAP) POST(api, UD_INLINE) POST(api, UD) POST(api, FRAME_INLINE) POST(api, FRAME) \
+	POST(api, DC_INLINE) POST(api, DC) POST(api, XRC_INLINE) POST(api, XRC) \
 	static const post_function api[OPS] = { api##_WRITE_INLINE, api##_WRITE, api##_SEND_INLINE, api##_SEND, api##_READ, \
-						api##_UD_INLINE, api##_UD, api##_FRAME_INLINE, api##_FRAME, \
-						api##_DC_INLINE, api##_DC, api##_XRC_INLINE, api##_XRC };
+						api##_FETCH_ADD, api##_COMPARE_SWAP, api##_UD_INLINE, api##_UD, \
+						api##_FRAME_INLINE, api##_FRAME, api##_DC_INLINE, api##_DC, api##_XRC_INLINE, api##_XRC };
 
 /* The classic interface has no dynamic connections: those two are not called. */
 POSTS_OF(classic)
@@ -364,7 +385,7 @@ static void report(const char *row, const char *api, uint64_t *samples)
 static void measure_post(enum op op, unsigned batch, unsigned signal, const char *api, post_function post)
 {
 	uint64_t samples[WARM_UP + ROUNDS];
-	int receives = !is_rdma(op);
+	int receives = !is_rdma(op) && !is_atomic(op);
 	char row[64];
 
 	prepare(op, batch);
@@ -456,7 +477,8 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd, 
 	struct ibv_qp *qp;
 
 	if (type == IBV_QPT_RC)
-		attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ;
+		attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+				       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
 	qp = ibv_create_qp_ex(context, &attr);
 	CHECK(qp);
 	return qp;
@@ -477,7 +499,7 @@ static int ipv4_gid(struct ibv_context *context, union ibv_gid *gid)
 static void connect_qp(struct ibv_context *context, struct ibv_qp *qp, uint32_t to)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1,
-				    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
+				    .qp_access_flags = REMOTE };
 
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	memset(&attr, 0, sizeof(attr));
@@ -567,7 +589,7 @@ static void set_up(const char *device)
 	CHECK(memory);
 	for (int i = 0; i < 4096; i++)
 		memory[i] = i;
-	mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE | REMOTE);
 	CHECK(mr);
 	for (int i = 0; i < REQUESTS; i++)
 		requests[i] = (struct request){
@@ -733,7 +755,7 @@ int main(int argc, char **argv)
 	nothing = ticks();
 	nothing = ticks() - nothing;
 	use_connection();
-	measure_posts(WRITE_INLINE, READ);
+	measure_posts(WRITE_INLINE, COMPARE_SWAP);
 	measure_receives(SEND, "receive");
 	measure_polls(SEND, "poll_send", sent);
 	measure_polls(SEND, "poll_receive", received);

@@ -118,6 +118,20 @@ fn ring_out_of_line(mut doorbell: BlueFlame, control: u64, wqe: &[Wqebb]) {
     doorbell.ring_with(control, wqe);
 }
 
+/// Copies the blocks of a WQE, as many as a buffer has at most.
+// Written out: a loop would cost as much as the stores.
+#[inline(always)]
+fn copy([first, second, third, fourth]: &BlueFlameBuffer, wqe: &[Wqebb]) {
+    let [block, rest @ ..] = wqe else { return };
+    first.store(block);
+    let [block, rest @ ..] = rest else { return };
+    second.store(block);
+    let [block, rest @ ..] = rest else { return };
+    third.store(block);
+    let [block, ..] = rest else { return };
+    fourth.store(block);
+}
+
 impl SendDoorbell for BlueFlame {
     #[inline(always)]
     fn ring(&mut self, control: u64) {
@@ -129,7 +143,7 @@ impl SendDoorbell for BlueFlame {
         if wqe.is_empty() || size_of_val(wqe) > BLUE_FLAME_BUFFER {
             return self.ring(control);
         }
-        self.turn(|buffer| buffer.iter().zip(wqe).for_each(|(cell, block)| cell.store(block)));
+        self.turn(|buffer| copy(buffer, wqe));
     }
 }
 
