@@ -1,6 +1,7 @@
 /*
- * libmlx5's VFIO driver, without a kernel driver: brings the function up, creates queues by DevX, and writes and reads
- * over a reliable connection to itself. `vfio PCI-ADDRESS`; exits with 0 on success.
+ * libmlx5's VFIO driver, without a kernel driver: brings the function up, creates queues by DevX, and connects two
+ * reliable queue pairs of it: SENDs, writes with and without immediate, reads, atomics. `vfio PCI-ADDRESS`; exits with
+ * 0 on success.
  */
 #include <stdint.h>
 
@@ -29,24 +30,27 @@ typedef uint8_t u8;
 #define CQ_UMEM_ID 0x58
 #define QPC 0x18
 #define QP_DBR_UMEM_ID (QPC + 0xe4)
-/* `roce_l3_type`, `roce_version`, `rq_type`. */
+/* `roce_l3_type`, `roce_version`, `atomic_mode`. */
 #define IPV6 1
 #define ROCE_V2 2
-#define NO_RECEIVES 3
+#define IB_SPEC 1
+#define IMMEDIATE 0x1234abcd
 
-/* Rings and doorbell records, in one umem. */
+/* Rings and doorbell records, in one umem. A queue pair's receives come before its sends. */
 static struct {
 	uint8_t cqes[ENTRIES][64];
-	uint8_t wqes[ENTRIES][64];
-	__be32 cq_record[16], qp_record[16];
+	struct {
+		uint8_t receives[ENTRIES][64], sends[ENTRIES][64];
+	} qps[2] __attribute__((aligned(4096)));
+	__be32 cq_record[16], qp_records[2][16];
 } queues __attribute__((aligned(4096)));
 static uint8_t from[4096] __attribute__((aligned(4096))), to[4096] __attribute__((aligned(4096)));
 
 static struct ibv_context *device;
 static struct ibv_mr *mr_from, *mr_to;
 static struct mlx5dv_devx_uar *uar;
-static uint32_t pdn, umem_id, cqn, qpn;
-static uint16_t posted;
+static uint32_t pdn, umem_id, cqn, qpns[2];
+static uint16_t posted[2], receives[2];
 static uint32_t consumed;
 static uint8_t mac[6], gid[16];
 
@@ -151,7 +155,12 @@ static struct mlx5dv_devx_obj *create_cq(void)
 	return create_object("CREATE_CQ", input, sizeof(input), &cqn);
 }
 
-static struct mlx5dv_devx_obj *create_qp(void)
+static uint64_t offset_of(void *place)
+{
+	return (uint8_t *)place - (uint8_t *)&queues;
+}
+
+static struct mlx5dv_devx_obj *create_qp(int qp)
 {
 	uint32_t input[DEVX_ST_SZ_DW(create_qp_in)] = { 0 };
 
@@ -162,16 +171,18 @@ static struct mlx5dv_devx_obj *create_qp(void)
 	DEVX_SET(create_qp_in, input, qpc.uar_page, uar->page_id);
 	DEVX_SET(create_qp_in, input, qpc.user_index, 0xffffff);
 	DEVX_SET(create_qp_in, input, qpc.log_sq_size, LOG_ENTRIES);
-	DEVX_SET(create_qp_in, input, qpc.rq_type, NO_RECEIVES);
+	/* Strides of 64 bytes. */
+	DEVX_SET(create_qp_in, input, qpc.log_rq_size, LOG_ENTRIES);
+	DEVX_SET(create_qp_in, input, qpc.log_rq_stride, 2);
 	DEVX_SET(create_qp_in, input, qpc.cqn_snd, cqn);
 	DEVX_SET(create_qp_in, input, qpc.cqn_rcv, cqn);
 	DEVX_SET(create_qp_in, input, qpc.dbr_umem_valid, 1);
-	DEVX_SET64(create_qp_in, input, qpc.dbr_addr, (uint8_t *)queues.qp_record - (uint8_t *)&queues);
-	DEVX_SET64(create_qp_in, input, wq_umem_offset, (uint8_t *)queues.wqes - (uint8_t *)&queues);
+	DEVX_SET64(create_qp_in, input, qpc.dbr_addr, offset_of(queues.qp_records[qp]));
+	DEVX_SET64(create_qp_in, input, wq_umem_offset, offset_of(&queues.qps[qp]));
 	DEVX_SET(create_qp_in, input, wq_umem_id, umem_id);
 	DEVX_SET(create_qp_in, input, wq_umem_valid, 1);
 	set_dword(input, QP_DBR_UMEM_ID, umem_id);
-	return create_object("CREATE_QP", input, sizeof(input), &qpn);
+	return create_object("CREATE_QP", input, sizeof(input), &qpns[qp]);
 }
 
 static void modify_qp(const char *what, struct mlx5dv_devx_obj *qp, void *input, size_t length)
@@ -184,8 +195,8 @@ static void modify_qp(const char *what, struct mlx5dv_devx_obj *qp, void *input,
 	}
 }
 
-/* Moves the queue pair to RTS, connected to itself. */
-static void connect_loopback(struct mlx5dv_devx_obj *qp)
+/* Moves a queue pair to RTS, connected to the other. */
+static void connect_qp(struct mlx5dv_devx_obj *qp, uint32_t qpn, uint32_t remote_qpn)
 {
 	uint32_t init[DEVX_ST_SZ_DW(rst2init_qp_in)] = { 0 };
 	uint32_t rtr[DEVX_ST_SZ_DW(init2rtr_qp_in)] = { 0 };
@@ -197,13 +208,15 @@ static void connect_loopback(struct mlx5dv_devx_obj *qp)
 	DEVX_SET(rst2init_qp_in, init, qpc.primary_address_path.vhca_port_num, 1);
 	DEVX_SET(rst2init_qp_in, init, qpc.rre, 1);
 	DEVX_SET(rst2init_qp_in, init, qpc.rwe, 1);
+	DEVX_SET(rst2init_qp_in, init, qpc.rae, 1);
+	DEVX_SET(rst2init_qp_in, init, qpc.atomic_mode, IB_SPEC);
 	modify_qp("RST2INIT_QP", qp, init, sizeof(init));
 
 	DEVX_SET(init2rtr_qp_in, rtr, opcode, MLX5_CMD_OP_INIT2RTR_QP);
 	DEVX_SET(init2rtr_qp_in, rtr, qpn, qpn);
 	DEVX_SET(init2rtr_qp_in, rtr, qpc.mtu, IBV_MTU_1024);
 	DEVX_SET(init2rtr_qp_in, rtr, qpc.log_msg_max, 30);
-	DEVX_SET(init2rtr_qp_in, rtr, qpc.remote_qpn, qpn);
+	DEVX_SET(init2rtr_qp_in, rtr, qpc.remote_qpn, remote_qpn);
 	DEVX_SET(init2rtr_qp_in, rtr, qpc.min_rnr_nak, 12);
 	DEVX_SET(init2rtr_qp_in, rtr, qpc.primary_address_path.vhca_port_num, 1);
 	DEVX_SET(init2rtr_qp_in, rtr, qpc.primary_address_path.hop_limit, 1);
@@ -222,27 +235,47 @@ static void connect_loopback(struct mlx5dv_devx_obj *qp)
 	modify_qp("RTR2RTS_QP", qp, rts, sizeof(rts));
 }
 
-/* Posts a write to, or a read from, `remote`. */
-static void post(uint8_t opcode, struct ibv_mr *local, struct ibv_mr *remote)
+/* Posts a receive into `mr`. */
+static void post_receive(int qp, struct ibv_mr *mr)
 {
-	uint8_t *wqe = queues.wqes[posted % ENTRIES];
+	struct mlx5_wqe_data_seg *data = (void *)queues.qps[qp].receives[receives[qp]++ % ENTRIES];
+
+	mlx5dv_set_data_seg(data, LENGTH, mr->lkey, (uintptr_t)mr->addr);
+	/* No more elements. */
+	mlx5dv_set_data_seg(data + 1, 0, 0x100, 0);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	queues.qp_records[qp][MLX5_RCV_DBR] = htobe32(receives[qp]);
+}
+
+/* Posts a message of `opcode`: of `length` bytes of `local`, to or from `remote`; adds 5 in case of an atomic. */
+static void post(int qp, uint8_t opcode, struct ibv_mr *local, struct ibv_mr *remote, uint32_t length)
+{
+	uint8_t *wqe = queues.qps[qp].sends[posted[qp] % ENTRIES], *next = wqe + 16;
 	struct mlx5_wqe_ctrl_seg *ctrl = (void *)wqe;
-	struct mlx5_wqe_raddr_seg *raddr = (void *)(wqe + 16);
-	struct mlx5_wqe_data_seg *data = (void *)(wqe + 32);
 
 	memset(wqe, 0, 64);
-	mlx5dv_set_ctrl_seg(ctrl, posted, opcode, 0, qpn, MLX5_WQE_CTRL_CQ_UPDATE, 3, 0, 0);
-	raddr->raddr = htobe64((uintptr_t)remote->addr);
-	raddr->rkey = htobe32(remote->rkey);
-	mlx5dv_set_data_seg(data, LENGTH, local->lkey, (uintptr_t)local->addr);
-	posted++;
+	if (remote) {
+		struct mlx5_wqe_raddr_seg *raddr = (void *)next;
+
+		raddr->raddr = htobe64((uintptr_t)remote->addr);
+		raddr->rkey = htobe32(remote->rkey);
+		next += 16;
+	}
+	if (opcode == MLX5_OPCODE_ATOMIC_FA) {
+		((struct mlx5_wqe_atomic_seg *)next)->swap_add = htobe64(5);
+		next += 16;
+	}
+	mlx5dv_set_data_seg((void *)next, length, local->lkey, (uintptr_t)local->addr);
+	mlx5dv_set_ctrl_seg(ctrl, posted[qp]++, opcode, 0, qpns[qp], MLX5_WQE_CTRL_CQ_UPDATE, (next - wqe) / 16 + 1, 0,
+			    htobe32(IMMEDIATE));
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	queues.qp_record[MLX5_SND_DBR] = htobe32(posted);
+	queues.qp_records[qp][MLX5_SND_DBR] = htobe32(posted[qp]);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	*(volatile uint64_t *)uar->reg_addr = *(uint64_t *)wqe;
 }
 
-static void wait_completion(void)
+/* Waits for the next completion. */
+static struct mlx5_cqe64 *next_completion(void)
 {
 	struct mlx5_cqe64 *cqe = (void *)queues.cqes[consumed % ENTRIES];
 	volatile uint8_t *own = &cqe->op_own;
@@ -253,24 +286,99 @@ static void wait_completion(void)
 		poll(NULL, 0, 1);
 	}
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (*own >> 4 != MLX5_CQE_REQ) {
-		fprintf(stderr, "opcode %#x, syndrome %#x\n", *own >> 4, ((struct mlx5_err_cqe *)cqe)->syndrome);
+	return cqe;
+}
+
+/* Takes the next completion, which must be of queue pair `qp` and of this opcode. */
+static struct mlx5_cqe64 take_completion(int qp, uint8_t opcode)
+{
+	struct mlx5_cqe64 cqe = *next_completion();
+	uint32_t qpn = be32toh(cqe.sop_drop_qpn) & 0xffffff;
+
+	if (cqe.op_own >> 4 != opcode || qpn != qpns[qp]) {
+		fprintf(stderr, "opcode %#x of QP %#x, not %#x of %#x; syndrome %#x\n", cqe.op_own >> 4, qpn, opcode, qpns[qp],
+			((struct mlx5_err_cqe *)&cqe)->syndrome);
 		exit(1);
 	}
 	consumed++;
 	queues.cq_record[0] = htobe32(consumed & 0xffffff);
+	return cqe;
+}
+
+/* Takes the completions of a message of `qp` and of the receive that it used, of this opcode; returns the latter. */
+static struct mlx5_cqe64 take_both(int qp, uint8_t opcode)
+{
+	if (next_completion()->op_own >> 4 == MLX5_CQE_REQ) {
+		take_completion(qp, MLX5_CQE_REQ);
+		return take_completion(!qp, opcode);
+	}
+	struct mlx5_cqe64 cqe = take_completion(!qp, opcode);
+
+	take_completion(qp, MLX5_CQE_REQ);
+	return cqe;
+}
+
+static void fill(uint8_t *with, uint8_t *without, int seed)
+{
+	for (int i = 0; i < LENGTH; i++)
+		with[i] = i * 7 + seed;
+	memset(without, 0, sizeof(from));
+}
+
+static void check_equal(void)
+{
+	CHECK(!memcmp(from, to, LENGTH) && !from[LENGTH] && !to[LENGTH]);
+}
+
+/* Each kind of message from queue pair `qp` to the other. */
+static void exchange(int qp, int seed)
+{
+	struct mlx5_cqe64 cqe;
+	uint64_t found, number = seed * 0x0101010101ull;
+
+	fill(from, to, seed);
+	post(qp, MLX5_OPCODE_RDMA_WRITE, mr_from, mr_to, LENGTH);
+	take_completion(qp, MLX5_CQE_REQ);
+	check_equal();
+	fill(to, from, seed + 1);
+	post(qp, MLX5_OPCODE_RDMA_READ, mr_from, mr_to, LENGTH);
+	take_completion(qp, MLX5_CQE_REQ);
+	check_equal();
+
+	fill(from, to, seed + 2);
+	post_receive(!qp, mr_to);
+	post(qp, MLX5_OPCODE_SEND, mr_from, NULL, LENGTH);
+	cqe = take_both(qp, MLX5_CQE_RESP_SEND);
+	CHECK(be32toh(cqe.byte_cnt) == LENGTH && be16toh(cqe.wqe_counter) == (uint16_t)(receives[!qp] - 1));
+	check_equal();
+	fill(from, to, seed + 3);
+	post_receive(!qp, mr_from);
+	post(qp, MLX5_OPCODE_RDMA_WRITE_IMM, mr_from, mr_to, LENGTH);
+	cqe = take_both(qp, MLX5_CQE_RESP_WR_IMM);
+	CHECK(be32toh(cqe.imm_inval_pkey) == IMMEDIATE);
+	check_equal();
+
+	/* Nobody asked for atomics in the host's order, so numbers are big-endian. */
+	memcpy(to, &number, sizeof(number));
+	post(qp, MLX5_OPCODE_ATOMIC_FA, mr_from, mr_to, sizeof(number));
+	take_completion(qp, MLX5_CQE_REQ);
+	memcpy(&found, from, sizeof(found));
+	CHECK(found == number);
+	number = htobe64(be64toh(number) + 5);
+	CHECK(!memcmp(to, &number, sizeof(number)));
 }
 
 int main(int argc, char **argv)
 {
 	struct mlx5dv_pd pd_out;
 	struct mlx5dv_obj what = { .pd.out = &pd_out };
+	struct mlx5dv_devx_obj *cq, *qps[2];
 
 	if (argc != 2)
 		exit(2);
 	open_device(argv[1]);
 	struct ibv_pd *pd = ibv_alloc_pd(device);
-	int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 	CHECK(pd);
 	what.pd.in = pd;
@@ -283,24 +391,18 @@ int main(int argc, char **argv)
 	CHECK(umem);
 	umem_id = umem->umem_id;
 	configure_address();
-	struct mlx5dv_devx_obj *cq = create_cq(), *qp = create_qp();
-
-	connect_loopback(qp);
+	cq = create_cq();
+	for (int qp = 0; qp < 2; qp++)
+		qps[qp] = create_qp(qp);
+	for (int qp = 0; qp < 2; qp++)
+		connect_qp(qps[qp], qpns[qp], qpns[!qp]);
 	/* More than one lap of the rings. */
-	for (int round = 0; round < 2 * ENTRIES; round++) {
-		for (int i = 0; i < LENGTH; i++)
-			from[i] = i * 7 + round;
-		memset(to, 0, sizeof(to));
-		post(MLX5_OPCODE_RDMA_WRITE, mr_from, mr_to);
-		wait_completion();
-		CHECK(!memcmp(from, to, LENGTH) && !to[LENGTH]);
-		memset(from, 0, sizeof(from));
-		post(MLX5_OPCODE_RDMA_READ, mr_from, mr_to);
-		wait_completion();
-		CHECK(!memcmp(from, to, LENGTH) && !from[LENGTH]);
-	}
+	for (int round = 0; round < 3 * ENTRIES / 2; round++)
+		exchange(round % 2, 4 * round);
 	remove_address();
-	CHECK(!mlx5dv_devx_obj_destroy(qp) && !mlx5dv_devx_obj_destroy(cq) && !mlx5dv_devx_umem_dereg(umem));
+	for (int qp = 0; qp < 2; qp++)
+		CHECK(!mlx5dv_devx_obj_destroy(qps[qp]));
+	CHECK(!mlx5dv_devx_obj_destroy(cq) && !mlx5dv_devx_umem_dereg(umem));
 	mlx5dv_devx_free_uar(uar);
 	CHECK(!ibv_dereg_mr(mr_from) && !ibv_dereg_mr(mr_to) && !ibv_dealloc_pd(pd) && !ibv_close_device(device));
 	printf("up, written, read, and down\n");
