@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mlx5_dv::Error;
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
-use mlx5_dv::queue::{ConnectionId, Done, Hub, HubOptions, Left, RefusedReason, Side};
+use mlx5_dv::queue::{ConnectionId, Done, Hub, HubDone, HubOptions, Left, RefusedReason, Side};
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
 use mlx5_sim::world::Conditions;
@@ -234,6 +234,49 @@ fn nothing_is_lost_while_connections_come_and_go() {
     }
 }
 
+/// Two hubs of a connection each.
+fn pair(world: &World) -> ([Hub<()>; 2], [ConnectionId; 2]) {
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let mut hubs = cards.each_ref().map(|card| {
+        let pd = Pd::alloc(&world.open(card).unwrap()).unwrap();
+        Hub::new(&pd, options()).unwrap()
+    });
+    let ids = hubs.each_mut().map(|hub| hub.join(()).unwrap());
+    let remotes = [0, 1].map(|at| hubs[at].local(ids[at]).unwrap());
+    for (at, hub) in hubs.iter_mut().enumerate() {
+        hub.connect(ids[at], &remotes[1 - at]).unwrap();
+    }
+    (hubs, ids)
+}
+
+#[test]
+fn sends_that_are_not_reported_leave_nothing_to_poll_but_their_errors() {
+    let world = World::new(4);
+    let ([mut near, mut far], [a, b]) = pair(&world);
+    let mut received = 0;
+    // Several times as many as the ring holds.
+    for number in 0..100u32 {
+        near.batch(a).unwrap().send_inline_unreported(&number.to_be_bytes()).unwrap();
+        while received <= number {
+            far.wait(SOON).unwrap();
+            while let Some(HubDone { done, .. }) = far.poll().unwrap() {
+                let mut bytes = [0; 4];
+                done.buffer.as_ref().unwrap().read(0, &mut bytes);
+                assert_eq!(bytes, received.to_be_bytes());
+                received += 1;
+                far.recycle(done.buffer.unwrap()).unwrap();
+            }
+        }
+        assert!(near.poll().unwrap().is_none(), "message {number}");
+    }
+    far.leave(b).unwrap();
+    near.batch(a).unwrap().send_inline_unreported(b"nobody has it").unwrap();
+    near.wait(SOON).unwrap();
+    let failed = near.poll().unwrap().expect("its error");
+    assert!(failed.connection == a && failed.done.result.is_err() && failed.done.buffer.is_none());
+    assert!(near.poll().unwrap().is_none());
+}
+
 #[test]
 fn an_error_of_one_leaves_the_others_alone() {
     let world = World::new(1);
@@ -321,14 +364,7 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn a_send_behind_an_error_is_flushed_after_all_before_it() {
     let world = World::new(3);
-    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
-    let [mut near, mut far] = cards.each_ref().map(|card| {
-        let pd = Pd::alloc(&world.open(card).unwrap()).unwrap();
-        Hub::new(&pd, options()).unwrap()
-    });
-    let (a, b) = (near.join(()).unwrap(), far.join(()).unwrap());
-    near.connect(a, &far.local(b).unwrap()).unwrap();
-    far.connect(b, &near.local(a).unwrap()).unwrap();
+    let ([mut near, mut far], [a, b]) = pair(&world);
     // The far end's queue pair is gone: nothing is answered.
     far.leave(b).unwrap();
     let sent: Vec<_> = (0..3).map(|_| near.send_inline(a, b"nobody has it").unwrap()).collect();

@@ -96,9 +96,15 @@ impl CompletionQueue {
     /// No system call and no allocation; a lock only to skip stale completions.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
+        self.poll_entry().map(|cqe| decode(&cqe))
+    }
+
+    /// As [`poll`](Self::poll), for those who decode it themselves.
+    #[inline(always)]
+    pub(in crate::queue) fn poll_entry(&mut self) -> Option<Cqe> {
         let cqe = self.take::<false>()?;
         self.ring.give_back();
-        Some(decode(&cqe))
+        Some(cqe)
     }
 
     /// As [`poll`](Self::poll), for a queue of Ethernet frames.

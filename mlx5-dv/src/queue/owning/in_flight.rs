@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::objects::Buffer;
-use crate::queue::completion::decode::{Completion, Operation, Side, WorkError, work_of};
+use crate::queue::completion::decode::{Completion, Operation, Side, Work, WorkError, work_of};
 use crate::queue::error::{Full, PostError, RetireError};
 use crate::timestamp::Timestamp;
 
@@ -48,6 +48,12 @@ impl Done {
     /// A work request that was not to be reported, and failed.
     pub(super) fn of_unreported(error: WorkError) -> Self {
         Done { ticket: Ticket(u64::MAX), buffer: None, result: Err(error), part: WHOLE }
+    }
+
+    /// Of a work request that completed alone, and succeeded.
+    #[inline(always)]
+    pub(super) fn alone(ticket: Ticket, buffer: Option<Buffer>, completion: Completion) -> Self {
+        Done { ticket, buffer, result: Ok(completion), part: WHOLE }
     }
 }
 
@@ -223,6 +229,17 @@ impl Table {
         open.first
     }
 
+    /// As [`take`](Self::take), of a work request that completes alone; any other stays, and `None` is returned.
+    #[inline(always)]
+    fn take_alone(&mut self, wr_id: u64) -> Option<(Ticket, Option<Buffer>)> {
+        let slot = usize::try_from(wr_id).ok()?;
+        let (entry, slot) = (self.slots.get(slot)?.as_ref()?, slot as u32);
+        if entry.first != slot || entry.next != slot || self.open.is_some() {
+            return None;
+        }
+        self.take(wr_id).map(|entry| (entry.ticket, entry.buffer))
+    }
+
     /// Returns all buffers and frees their slots.
     fn drain(&mut self) -> impl Iterator<Item = Buffer> {
         self.open = None;
@@ -378,6 +395,12 @@ impl InFlight {
         self.done_all(wr_id, result, &mut VecDeque::new())
     }
 
+    /// Removes a work request that completes alone and has one buffer at most; any other stays, and `None` is returned.
+    #[inline(always)]
+    pub(super) fn take_alone(&mut self, work: &Work, wr_id: u64) -> Option<(Ticket, Option<Buffer>)> {
+        self.table(work.side).take_alone(wr_id)
+    }
+
     /// As [`done`](Self::done), of any work request: what completes with it is added to `later`, in order.
     #[inline(always)]
     pub(super) fn done_all<C>(
@@ -491,7 +514,7 @@ mod tests {
     use mlx5_prm::wqe::WqeOpcode;
 
     use super::*;
-    use crate::queue::completion::decode::{Failure, Work};
+    use crate::queue::completion::decode::Failure;
 
     #[test]
     fn the_table_hands_out_each_slot_once_and_takes_it_back() {

@@ -14,6 +14,12 @@ pub(super) const MOST: u32 = 1 << SLOT_BITS;
 /// Number of generations per slot in a 24-bit `user_index`. One less than the bits allow, since all ones mean no index.
 const GENERATIONS: u32 = (1 << (24 - SLOT_BITS)) - 1;
 
+impl<T> Slot<T> {
+    fn empty(slot: u32, generation: u32) -> Self {
+        Slot { generation, user_index: ConnectionId { slot, generation }.user_index(), member: None }
+    }
+}
+
 impl ConnectionId {
     /// The `user_index` of its queue pair.
     pub(super) fn user_index(self) -> u32 {
@@ -24,6 +30,8 @@ impl ConnectionId {
 #[derive(Debug)]
 struct Slot<T> {
     generation: u32,
+    /// That of the ID: kept, as polls need it.
+    user_index: u32,
     member: Option<T>,
 }
 
@@ -37,14 +45,14 @@ pub(super) struct Members<T> {
 impl<T> Members<T> {
     /// No members, at most `most`.
     pub(super) fn new(most: u32) -> Self {
-        let slots = (0..most).map(|_| Slot { generation: 0, member: None }).collect();
+        let slots = (0..most).map(|slot| Slot::empty(slot, 0)).collect();
         Members { slots, free: (0..most).rev().collect() }
     }
 
     /// Extends the table to `most` slots.
     pub(super) fn grow(&mut self, most: u32) {
         let first = self.slots.len() as u32;
-        self.slots.extend((first..most).map(|_| Slot { generation: 0, member: None }));
+        self.slots.extend((first..most).map(|slot| Slot::empty(slot, 0)));
         // Those that have been used come first again.
         self.free.splice(0..0, (first..most).rev());
     }
@@ -83,17 +91,16 @@ impl<T> Members<T> {
     pub(super) fn find(&mut self, user_index: u32) -> Option<(ConnectionId, &mut T)> {
         let at = user_index & (MOST - 1);
         let slot = self.slots.get_mut(at as usize)?;
-        let id = ConnectionId { slot: at, generation: slot.generation };
-        if id.user_index() != user_index {
+        if slot.user_index != user_index {
             return None;
         }
-        Some((id, slot.member.as_mut()?))
+        Some((ConnectionId { slot: at, generation: slot.generation }, slot.member.as_mut()?))
     }
 
     pub(super) fn remove(&mut self, id: ConnectionId) -> Option<T> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
         let member = slot.member.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
+        *slot = Slot::empty(id.slot, slot.generation.wrapping_add(1));
         self.free.push(id.slot);
         Some(member)
     }

@@ -14,7 +14,7 @@ use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 
 use super::batch::ConnectionBatch;
-use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket, UNREPORTED};
 use super::receives::Receives;
 use super::setup::{self, Peer};
 use crate::access::AsyncEvent;
@@ -26,7 +26,7 @@ use crate::objects::{
     Srq, SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::Side;
+use crate::queue::completion::decode::{Completion, Side, Work, WorkError, decode, decode_sent, work_of};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
@@ -49,6 +49,17 @@ struct Member<C> {
     /// Set once it is connected.
     send: Option<SendQueue<AnyDoorbell>>,
     qp: Arc<QueuePair>,
+}
+
+impl<C> Member<C> {
+    /// Retires a send; returns its `wr_id`.
+    #[inline(always)]
+    fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        match &mut self.send {
+            Some(queue) => queue.retire(work),
+            None => Err(RetireError::nothing_in_flight(*work)),
+        }
+    }
 }
 
 /// Hundreds of reliable connections on one thread, with a common UAR page, completion queue and shared receive queue.
@@ -352,50 +363,153 @@ impl<C> Hub<C> {
     ///
     /// # Errors
     /// [`RetireError`] if a completion does not match any work request in flight: the card or the driver is faulty.
-    #[inline]
+    // Inlined, so that what it returns is built where it is used: moving it would cost more than all the rest.
+    #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<HubDone<'_, C>>, RetireError> {
+        if !self.deferred.is_empty() {
+            return self.poll_slowly();
+        }
+        let Some(cqe) = self.cq.poll_entry() else { return Ok(None) };
+        if let Some(completion) = decode_sent(&cqe) {
+            return self.poll_sent(completion);
+        }
+        match decode(&cqe) {
+            Ok(completion) => self.poll_received(completion),
+            Err(error) => self.finish_slowly(Err(error)),
+        }
+    }
+
+    /// As [`poll`](Self::poll), of a send that succeeded.
+    #[inline(always)]
+    fn poll_sent(&mut self, completion: Completion) -> Result<Option<HubDone<'_, C>>, RetireError> {
+        let work = completion.work;
+        // Check the number, too: the user index comes from the card and is not trusted.
+        let found = self.members.find(completion.user_index).filter(|(_, member)| member.qpn == work.qpn);
+        let (connection, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
+        let wr_id = member.retire(&work)?;
+        match member.in_flight.take_alone(&work, wr_id) {
+            Some((ticket, buffer)) => Ok(self.with_context(connection, Done::alone(ticket, buffer, completion))),
+            None => self.finish_retired(Some(connection), wr_id, Ok(completion)),
+        }
+    }
+
+    /// As [`poll`](Self::poll), of a receive that succeeded.
+    #[inline(always)]
+    fn poll_received(&mut self, completion: Completion) -> Result<Option<HubDone<'_, C>>, RetireError> {
+        let work = completion.work;
+        let wr_id = self.shared.retire(&work)?;
+        let found = self.members.find(completion.user_index).filter(|(_, member)| member.qpn == work.qpn);
+        let connection = found.map(|(id, _)| id);
+        if let Some(connection) = connection
+            && let Some((ticket, buffer)) = self.receives.in_flight.take_alone(&work, wr_id)
+        {
+            return Ok(self.with_context(connection, Done::alone(ticket, buffer, completion)));
+        }
+        self.finish_retired(connection, wr_id, Ok(completion))
+    }
+
+    #[inline(always)]
+    fn with_context(&mut self, connection: ConnectionId, done: Done) -> Option<HubDone<'_, C>> {
+        let member = self.members.get_mut(connection)?;
+        Some(HubDone { connection, context: &mut member.context, done })
+    }
+
+    /// As [`poll`](Self::poll), in any case.
+    #[cold]
+    #[inline(never)]
+    fn poll_slowly(&mut self) -> Result<Option<HubDone<'_, C>>, RetireError> {
         let next = match self.deferred.pop_front() {
             None => self.poll_card()?,
             deferred => deferred,
         };
-        let Some((connection, done)) = next else { return Ok(None) };
-        let context = self.members.get_mut(connection).map(|member| &mut member.context);
-        Ok(context.map(|context| HubDone { connection, context, done }))
+        Ok(next.and_then(|(connection, done)| self.with_context(connection, done)))
     }
 
-    /// The next completion of a present connection. Receives of a connection that has left are posted again.
-    #[inline]
+    /// As [`poll`](Self::poll), with what the completion queue returned.
+    #[cold]
+    #[inline(never)]
+    fn finish_slowly(&mut self, result: Result<Completion, WorkError>) -> Result<Option<HubDone<'_, C>>, RetireError> {
+        match self.finish(result)? {
+            Some((connection, done)) => Ok(self.with_context(connection, done)),
+            None => self.poll_slowly(),
+        }
+    }
+
+    /// The same, once it is retired.
+    #[cold]
+    #[inline(never)]
+    fn finish_retired(
+        &mut self,
+        connection: Option<ConnectionId>,
+        wr_id: u64,
+        result: Result<Completion, WorkError>,
+    ) -> Result<Option<HubDone<'_, C>>, RetireError> {
+        match self.take(connection, wr_id, result)? {
+            Some((connection, done)) => Ok(self.with_context(connection, done)),
+            None => self.poll_slowly(),
+        }
+    }
+
+    /// The next completion of a present connection.
     fn poll_card(&mut self) -> Result<Option<(ConnectionId, Done)>, RetireError> {
         loop {
             let Some(result) = self.cq.poll() else { return Ok(None) };
-            let (work, user_index) = match &result {
-                Ok(completion) => (completion.work, completion.user_index),
-                Err(error) => (error.work, error.user_index),
-            };
-            // Check the number, too: the user index comes from the card and is not trusted.
-            let found = self.members.find(user_index).filter(|(_, member)| member.qpn == work.qpn);
-            match work.side {
-                Side::Send => {
-                    let (id, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
-                    let queue = member.send.as_mut().ok_or_else(|| RetireError::nothing_in_flight(work))?;
-                    let wr_id = queue.retire(&work)?;
-                    let done = member.in_flight.done_all(wr_id, result, &mut self.later)?;
-                    // Empty, but after quiet work requests and those of several buffers.
-                    self.deferred.extend(self.later.drain(..).map(|done| (id, done)));
-                    return Ok(Some((id, done)));
-                }
-                Side::Receive => {
-                    let wr_id = self.shared.retire(&work)?;
-                    let done = self.receives.in_flight.done(wr_id, result)?;
-                    if let Some((id, _)) = found {
-                        return Ok(Some((id, done)));
-                    }
-                    if let Some(buffer) = done.buffer {
-                        self.post_receive(buffer);
-                    }
-                }
+            if let Some(next) = self.finish(result)? {
+                return Ok(Some(next));
             }
         }
+    }
+
+    /// What completed with `result`. `None` for a receive of a connection that has left, which is posted again, and for
+    /// a send that is not to be reported.
+    fn finish(&mut self, result: Result<Completion, WorkError>) -> Result<Option<(ConnectionId, Done)>, RetireError> {
+        let (work, user_index) = match &result {
+            Ok(completion) => (completion.work, completion.user_index),
+            Err(error) => (error.work, error.user_index),
+        };
+        // Check the number, too: the user index comes from the card and is not trusted.
+        let found = self.members.find(user_index).filter(|(_, member)| member.qpn == work.qpn);
+        match work.side {
+            Side::Send => {
+                let (id, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
+                let wr_id = member.retire(&work)?;
+                self.take(Some(id), wr_id, result)
+            }
+            Side::Receive => {
+                let id = found.map(|(id, _)| id);
+                let wr_id = self.shared.retire(&work)?;
+                self.take(id, wr_id, result)
+            }
+        }
+    }
+
+    /// As [`finish`](Self::finish), of what was retired.
+    fn take(
+        &mut self,
+        connection: Option<ConnectionId>,
+        wr_id: u64,
+        result: Result<Completion, WorkError>,
+    ) -> Result<Option<(ConnectionId, Done)>, RetireError> {
+        let work = work_of(&result);
+        if work.side == Side::Receive {
+            let done = self.receives.in_flight.done(wr_id, result)?;
+            return Ok(match connection {
+                Some(id) => Some((id, done)),
+                None => {
+                    done.buffer.into_iter().for_each(|buffer| self.post_receive(buffer));
+                    None
+                }
+            });
+        }
+        let found = connection.and_then(|id| Some((id, self.members.get_mut(id)?)));
+        let (id, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
+        if wr_id == UNREPORTED {
+            return Ok(result.err().map(|error| (id, Done::of_unreported(error))));
+        }
+        let done = member.in_flight.done_all(wr_id, result, &mut self.later)?;
+        // Empty, but after quiet work requests and those of several buffers.
+        self.deferred.extend(self.later.drain(..).map(|done| (id, done)));
+        Ok(Some((id, done)))
     }
 
     /// Waits until [`poll`](Self::poll) may have something: returns at once, or sleeps if `events` is set.
