@@ -358,7 +358,7 @@ static void exchange(int qp, int seed)
 	CHECK(be32toh(cqe.imm_inval_pkey) == IMMEDIATE);
 	check_equal();
 
-	/* This driver does not ask for the host's order, so the requester is told a big-endian number. Memory has the host's. */
+	/* Numbers in memory are in the host's order; the requester, who did not ask for that, is told a big-endian one. */
 	memcpy(to, &number, sizeof(number));
 	post(qp, MLX5_OPCODE_ATOMIC_FA, mr_from, mr_to, sizeof(number));
 	take_completion(qp, MLX5_CQE_REQ);
