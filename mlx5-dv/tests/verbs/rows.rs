@@ -586,7 +586,7 @@ pub const BESIDE: &[Row] = &[
         [Dct::create, Dct::query, Dct::arm_key_violation, DcTarget::new, DcInitiator::new, DcReceiver::new],
         EVERY,
         "DC",
-        ["mlx5_ib::perftest"],
+        ["mlx5_ib::perftest", "mlx5_ib::ucx"],
         "How DC looks on the wire is not public: the software card speaks it with software cards alone. The judges' own queue pairs, on the software card"
     ),
 ];

@@ -307,7 +307,7 @@ fn perftest(verbs: &Verbs) -> TestResult {
 }
 
 /// UCX's transports, which have code of their own for the card's queues, and whether they access remote memory.
-const UCX: &[(&str, &str)] = &[("rc_x", "rma"), ("ud_x", "")];
+const UCX: &[(&str, &str)] = &[("rc_x", "rma"), ("dc_x", "rma"), ("ud_x", "")];
 
 /// Messages, and puts, gets and atomics by the card, between two workers of UCX.
 fn ucx(verbs: &Verbs) -> TestResult {

@@ -135,11 +135,17 @@ static void fill(struct side *side, size_t length, int seed)
 	memset(side->memory + MARGIN + length, 0x22, MARGIN);
 }
 
-static void compare(size_t length)
+/* Both sides hold the same after operation number `seed`. */
+static void compare(const char *what, size_t length, int seed)
 {
 	const uint8_t *near = sides[NEAR].memory, *far = sides[FAR].memory;
 
-	CHECK(!memcmp(near, far, length + 2 * MARGIN));
+	for (size_t i = 0; i < length + 2 * MARGIN; i++)
+		if (near[i] != far[i]) {
+			fprintf(stderr, "%s of %zu bytes, number %d: byte %zd is %#x at one side, %#x at the other\n",
+				what, length, seed, (ssize_t)i - MARGIN, near[i], far[i]);
+			exit(1);
+		}
 }
 
 static const size_t lengths[] = { 1, 8, 60, 200, 1000, 4096, 8192, 20000, 70000, LARGEST };
@@ -155,7 +161,7 @@ static void send_message(struct side *from, struct side *to, size_t length, int 
 	request = ucp_tag_recv_nbx(to->worker, to->memory + MARGIN, length, seed, UINT64_MAX, &param);
 	wait_for(ucp_tag_send_nbx(from->ep, from->memory + MARGIN, length, seed, &param));
 	wait_for(request);
-	compare(length);
+	compare("message", length, seed);
 }
 
 static void move(struct side *here, struct side *there, int puts, size_t length, int seed)
@@ -170,7 +176,7 @@ static void move(struct side *here, struct side *there, int puts, size_t length,
 	else
 		wait_for(ucp_get_nbx(here->ep, here->memory + MARGIN, length, remote, here->remote, &param));
 	flush(here);
-	compare(length);
+	compare(puts ? "put" : "get", length, seed);
 }
 
 static uint64_t result_of(ucp_atomic_op_t operation, uint64_t found, uint64_t operand, uint64_t swap)

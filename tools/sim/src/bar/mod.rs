@@ -8,13 +8,17 @@
 //! | 0x3000.. | MSI-X pending bits | messages |
 //! | page [`FIRST_UAR`] | the UARs allocated first: software puts its EQs there | messages |
 //! | from the next page | all other UARs | memory that clients map, polled by the device thread |
-//! | from `memic_bar_start_addr` | device memory, then the addresses of its operations | messages |
+//! | from `memic_bar_start_addr` | device memory | memory that clients map; messages, too |
+//! | behind it | the addresses of its operations | messages |
 //!
 //! A mapped UAR page is plain memory, so a doorbell can overwrite an earlier one to the same register before it is
 //! read. For sends and for arming CQs that is harmless, because of the doorbell records. EQ doorbells have no record.
 //! So the first UARs use messages; in a mapped page, one EQ's doorbells are taken in order, and if several EQs
 //! overwrite each other, all of them are armed. The device thread replaces every doorbell that it takes by zero, which
 //! no doorbell can have as its value.
+//!
+//! Device memory is mapped as the UAR pages are: what is stored to it must be there before a doorbell that is stored
+//! later, and a message takes its time.
 
 mod blueflame;
 mod poll;

@@ -90,7 +90,8 @@ pub fn audit(f: &mut Function) {
     let before = std::mem::take(&mut f.bar.audit.halves);
     let mut at = u64::from(first) << LOG_PAGE;
     while let Some(touched) = f.bar.shared.as_ref().and_then(|shared| shared.touched(at)) {
-        for page in (touched.start..touched.end).step_by(PAGE as usize) {
+        // Behind the UAR pages lies memory on the card.
+        for page in (touched.start..touched.end.min(f.bar.uar_end)).step_by(PAGE as usize) {
             audit_page(f, page, &before);
         }
         at = touched.end;

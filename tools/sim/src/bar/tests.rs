@@ -10,7 +10,7 @@ use crate::strict::Strict;
 /// A function with UARs `FIRST_UAR` (trapped) and the next two (shared).
 fn function() -> Function {
     let mut f = Function::new(0, Profile::connectx5(), Strict::on(), Faults::new());
-    f.bar.share(1).unwrap();
+    f.share_bar(1).unwrap();
     f.bar.log_doorbells();
     for _ in 0..3 {
         f.nic.objects.uars.insert(Uar { users: 0 }).unwrap();
@@ -41,21 +41,56 @@ fn rules(f: &Function) -> Vec<&'static str> {
 }
 
 #[test]
-fn areas_hold_doorbells_only() {
+fn areas_hold_doorbells_and_memory_only() {
     let f = function();
     let memory = f.bar.uar_memory().unwrap();
     let first = page(FIRST_UAR + 1);
-    assert_eq!(memory.areas, [UarArea { offset: first, len: f.bar.uar_end - first }]);
+    let end = f.nic.objects.device_memory.range().end;
+    assert_eq!(memory.areas, [UarArea { offset: first, len: end - first }]);
     let file = memory.file.unwrap();
     assert_eq!(file.metadata().unwrap().len(), f.bar.size());
     file.set_len(0).unwrap_err();
     assert!(first > MSIX_PBA && first.is_multiple_of(PAGE));
 }
 
+/// A doorbell is found as soon as it is stored. So must be what was stored to memory on the card before it: UCX sends
+/// from there.
+#[test]
+fn what_is_stored_to_memory_on_the_card_is_there_at_once() {
+    let mut f = function();
+    let start = f.nic.objects.device_memory.range().start;
+    assert!(f.nic.objects.device_memory.take(start, 4096));
+    let (bytes, at) = f.nic.objects.device_memory.at(start + 1, 100).unwrap();
+    let (bytes, mut found) = (bytes.clone(), [0; 100]);
+    let stored: Vec<u8> = (1..=100).collect();
+    store(&f, start + 1, &stored);
+    assert!(bytes.read(at, &mut found));
+    assert_eq!(found[..], stored);
+    // Messages reach the same bytes; so do the card's own writes.
+    write(&mut f, start + 3, &[0xaa; 5]);
+    assert!(bytes.write(at + 20, &[0xbb; 9]));
+    f.bar.uar_memory().unwrap().file.unwrap().read_exact_at(&mut found, start + 1).unwrap();
+    assert_eq!((&found[2..7], &found[20..29]), (&[0xaa; 5][..], &[0xbb; 9][..]));
+    assert_eq!((found[1], found[7], found[19], found[29]), (2, 8, 20, 30));
+    // It is no doorbell, and not a misplaced one either.
+    assert!(!poll(&mut f));
+    f.nic.now += Duration::from_secs(1);
+    audit(&mut f);
+    assert_eq!(rules(&f), [""; 0]);
+    // Who gets the memory next, and who connects next, finds zeros.
+    assert!(f.nic.objects.device_memory.give_back(start, 4096) && f.nic.objects.device_memory.take(start, 4096));
+    read(&mut f, start + 1, &mut found);
+    assert_eq!(found, [0; 100]);
+    write(&mut f, start + 1, &[1; 8]);
+    f.renew_bar().unwrap();
+    read(&mut f, start + 1, &mut found);
+    assert_eq!(found, [0; 100]);
+}
+
 #[test]
 fn everything_can_be_trapped() {
     let mut f = Function::new(0, Profile::connectx5(), Strict::on(), Faults::new());
-    f.bar.share(u32::MAX).unwrap();
+    f.share_bar(u32::MAX).unwrap();
     let memory = f.bar.uar_memory().unwrap();
     assert!(memory.file.is_none() && memory.areas.is_empty());
     assert!(!poll(&mut f));

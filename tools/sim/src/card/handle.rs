@@ -166,7 +166,7 @@ impl FunctionHandle {
     /// # Errors
     /// The process is out of memory or descriptors, or the card is gone.
     pub fn new_uar_file(&self) -> Result<UarMemory, MemoryError> {
-        self.with(|f| f.bar.renew().and_then(|()| f.bar.uar_memory())).unwrap_or(Err(MemoryError::NoPower))
+        self.with(|f| f.renew_bar().and_then(|()| f.bar.uar_memory())).unwrap_or(Err(MemoryError::NoPower))
     }
 
     /// Lets the function reach `len` bytes of `source` at `iova`. Works at once, without the device thread.

@@ -173,7 +173,7 @@ impl Builder {
                 faults.seed(seed.wrapping_add(index as u64));
             }
             let mut function = Function::at(index, profile.clone(), strict, faults, now);
-            function.bar.share(trapped_uars)?;
+            function.share_bar(trapped_uars)?;
             function.nic.port.attach_capture(capture.clone());
             function.nic.observer = observer.as_mut().map(|make| (make.0)(index));
             // DMA is disabled until software enables bus mastering.

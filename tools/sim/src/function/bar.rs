@@ -1,10 +1,11 @@
-//! BAR 0 of a function: the memory of its UAR pages, and the state of doorbells stored there.
+//! BAR 0 of a function: the memory of its UAR pages and its memory on the card, and the state of doorbells.
 //! PRM "User Access Region".
 
 use super::blueflame::BlueFlame;
 use super::uar_memory::{MemoryError, Shared, UarArea, UarMemory};
 use crate::objects::{FIRST_UAR, LOG_PAGE, PAGE};
 use crate::profile::Profile;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// BAR 0 of one function.
@@ -13,10 +14,12 @@ pub struct Bar {
     pub(crate) log_size: u32,
     /// End of the UAR pages.
     pub(crate) uar_end: u64,
+    /// End of the memory on the card, which follows them.
+    memory_end: u64,
     /// The first UAR page that is backed by memory; `None` if every doorbell is a message.
     pub(crate) first_shared: Option<u32>,
     /// The memory; `None` until a card assigns it.
-    pub(crate) shared: Option<Shared>,
+    pub(crate) shared: Option<Arc<Shared>>,
     /// First half of a doorbell written as two dwords: offset in the BAR, and value.
     pub(crate) half: Option<(u64, u32)>,
     pub(crate) audit: Audit,
@@ -39,9 +42,11 @@ pub struct Rung {
 impl Bar {
     /// The state after power-on: every doorbell is a message.
     pub fn new(profile: &Profile) -> Self {
+        let (uar_end, size) = (profile.device_memory.memic_bar_start_addr(), profile.device_memory.memic_bar_size());
         Bar {
             log_size: profile.log_bar_size,
-            uar_end: profile.device_memory.memic_bar_start_addr(),
+            uar_end,
+            memory_end: uar_end + u64::from(size),
             first_shared: None,
             shared: None,
             half: None,
@@ -51,26 +56,27 @@ impl Bar {
         }
     }
 
-    /// Backs all UAR pages but the first `trapped` with memory that clients can map.
+    /// Backs all UAR pages but the first `trapped` with memory that clients can map. Use
+    /// [`Function::share_bar`](super::Function::share_bar).
     ///
     /// # Errors
     /// The memory cannot be allocated.
-    pub fn share(&mut self, trapped: u32) -> Result<(), MemoryError> {
+    pub(super) fn share(&mut self, trapped: u32) -> Result<(), MemoryError> {
         let first = FIRST_UAR.saturating_add(trapped);
         if u64::from(first) << LOG_PAGE < self.uar_end {
-            self.shared = Some(Shared::new(self.size())?);
+            self.shared = Some(Arc::new(Shared::new(self.size())?));
             self.first_shared = Some(first);
         }
         Ok(())
     }
 
-    /// Replaces the memory of the mappable UAR pages: stores to old mappings have no effect.
+    /// Replaces the memory that clients can map: stores to old mappings have no effect.
     ///
     /// # Errors
     /// The memory cannot be allocated; the old one stays.
-    pub fn renew(&mut self) -> Result<(), MemoryError> {
+    pub(super) fn renew(&mut self) -> Result<(), MemoryError> {
         if self.shared.is_some() {
-            self.shared = Some(Shared::new(self.size())?);
+            self.shared = Some(Arc::new(Shared::new(self.size())?));
         }
         Ok(())
     }
@@ -92,7 +98,7 @@ impl Bar {
     pub fn uar_memory(&self) -> Result<UarMemory, MemoryError> {
         let (Some(shared), Some(first)) = (&self.shared, self.first_shared) else { return Ok(UarMemory::default()) };
         let offset = u64::from(first) << LOG_PAGE;
-        Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.uar_end - offset }] })
+        Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.memory_end - offset }] })
     }
 
     /// Starts to log doorbells for [`take_rung`](Self::take_rung).
@@ -110,7 +116,7 @@ impl Bar {
         self.half = None;
         self.audit = Audit::default();
         self.blueflame = BlueFlame::default();
-        if let Some(shared) = &mut self.shared {
+        if let Some(shared) = &self.shared {
             shared.clear();
         }
     }

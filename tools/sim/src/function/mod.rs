@@ -151,9 +151,37 @@ impl Function {
         self.queues.owned_by(uid) + self.nic.objects.owned_by(uid)
     }
 
+    /// Backs the UAR pages, but the first `trapped`, and the memory on the card with memory that clients can map.
+    ///
+    /// # Errors
+    /// The memory cannot be allocated.
+    pub fn share_bar(&mut self, trapped: u32) -> Result<(), MemoryError> {
+        self.bar.share(trapped)?;
+        self.share_device_memory();
+        Ok(())
+    }
+
+    /// Replaces that memory by other, for a new client.
+    ///
+    /// # Errors
+    /// The memory cannot be allocated; the old one stays.
+    pub fn renew_bar(&mut self) -> Result<(), MemoryError> {
+        self.bar.renew()?;
+        self.share_device_memory();
+        Ok(())
+    }
+
+    /// Memory on the card is stored to as doorbells are, or a doorbell would overtake what was stored before it.
+    fn share_device_memory(&mut self) {
+        if let Some(shared) = &self.bar.shared {
+            self.nic.objects.device_memory.put_into(shared.clone());
+        }
+    }
+
     /// Empties all tables, as after power-on.
     pub(crate) fn forget_objects(&mut self) {
         self.queues = Queues::new(&self.nic.profile);
         self.nic.objects = Objects::new(self.nic.index, &self.nic.profile);
+        self.share_device_memory();
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of mapped UAR pages: a memfd shared with clients. PRM "User Access Region".
+//! The memory of mapped UAR pages, and of memory on the card: a memfd shared with clients. PRM "User Access Region".
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use rustix::fs::{
 use thiserror::Error;
 use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
+
+use crate::objects::Quadwords;
 
 /// A part of BAR 0 that can be mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,12 @@ pub enum MemoryError {
 pub(crate) struct Shared {
     file: Arc<File>,
     region: MmapRegion,
+}
+
+impl Quadwords for Shared {
+    fn quadword(&self, at: u64) -> Option<&AtomicU64> {
+        self.region.get_atomic_ref(usize::try_from(at).ok()?).ok()
+    }
 }
 
 impl Shared {
@@ -93,7 +101,7 @@ impl Shared {
     }
 
     /// Sets all of it to zero.
-    pub(crate) fn clear(&mut self) {
+    pub(crate) fn clear(&self) {
         self.clear_range(0, self.region.size() as u64);
     }
 

@@ -6,12 +6,12 @@
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mlx5_prm::cmd::MemicOperation;
-
-use crate::lock::lock;
 
 /// The device memory of a function, and its allocations.
 #[derive(Debug, Clone)]
@@ -24,54 +24,122 @@ pub struct DeviceMemory {
     operations: BTreeSet<(u64, u32)>,
 }
 
+/// Memory by quadwords, as it lies at their addresses. Clients that map it store there, too.
+pub trait Quadwords: fmt::Debug + Send + Sync {
+    /// The quadword at byte `at`, a multiple of 8; `None` past the end.
+    fn quadword(&self, at: u64) -> Option<&AtomicU64>;
+}
+
+impl Quadwords for Vec<AtomicU64> {
+    fn quadword(&self, at: u64) -> Option<&AtomicU64> {
+        self.get(usize::try_from(at / QUADWORD).ok()?)
+    }
+}
+
+/// Bytes of a quadword.
+const QUADWORD: u64 = 8;
+
 /// The bytes. Shared with the keys that reach them.
 #[derive(Debug, Clone)]
-pub struct Bytes(Arc<Mutex<Vec<u8>>>);
+pub struct Bytes {
+    memory: Arc<dyn Quadwords>,
+    /// The first byte in `memory`; a multiple of 8, as is `len`.
+    start: u64,
+    len: u64,
+}
 
 impl Bytes {
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        lock(&self.0)
+    /// Whether there are `len` bytes at byte `at`.
+    fn has(&self, at: u64, len: usize) -> bool {
+        at.checked_add(len as u64).is_some_and(|end| end <= self.len)
+    }
+
+    /// Calls `access` for the quadwords of `len` bytes from byte `at` on, which are there: with the bytes of the
+    /// quadword and those of the access that are one.
+    fn each(&self, at: u64, len: usize, mut access: impl FnMut(&AtomicU64, Range<usize>, Range<usize>)) {
+        let mut done = 0;
+        while done < len {
+            let (at, skipped) = (at + done as u64, ((at + done as u64) % QUADWORD) as usize);
+            let count = (QUADWORD as usize - skipped).min(len - done);
+            if let Some(quadword) = self.memory.quadword(self.start + at - skipped as u64) {
+                access(quadword, skipped..skipped + count, done..done + count);
+            }
+            done += count;
+        }
     }
 
     /// Reads from byte `at` on. Returns false if that exceeds the memory.
     pub fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
-        let all = self.lock();
-        let from = range(at, bytes.len()).and_then(|range| all.get(range));
-        from.map(|from| bytes.copy_from_slice(from)).is_some()
+        let is_there = self.has(at, bytes.len());
+        if is_there {
+            self.each(at, bytes.len(), |quadword, inside, place| {
+                bytes[place].copy_from_slice(&quadword.load(Ordering::Acquire).to_ne_bytes()[inside]);
+            });
+        }
+        is_there
     }
 
     /// Writes from byte `at` on. Returns false if that exceeds the memory.
     pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
-        let mut all = self.lock();
-        let to = range(at, bytes.len()).and_then(|range| all.get_mut(range));
-        to.map(|to| to.copy_from_slice(bytes)).is_some()
+        let is_there = self.has(at, bytes.len());
+        if is_there {
+            self.each(at, bytes.len(), |quadword, inside, place| {
+                change(quadword, |old| old[inside.clone()].copy_from_slice(&bytes[place.clone()]));
+            });
+        }
+        is_there
+    }
+
+    /// Changes the `len` bytes of a number at byte `at`, which lie in one quadword, at once; returns the old ones.
+    /// `None` if they exceed the memory.
+    fn update(&self, at: u64, len: usize, update: impl Fn(&mut [u8])) -> Option<[u8; QUADWORD as usize]> {
+        let skipped = at % QUADWORD;
+        let quadword = self.has(at, len).then(|| self.memory.quadword(self.start + at - skipped)).flatten()?;
+        let inside = skipped as usize..skipped as usize + len;
+        let old = change(quadword, |bytes| update(&mut bytes[inside.clone()]));
+        let mut found = [0; QUADWORD as usize];
+        found[..len].copy_from_slice(&old[inside]);
+        Some(found)
     }
 
     /// Adds a big-endian number of 1, 2, 4 or 8 bytes to the one at byte `at`. Returns false for another width, an odd
     /// place, or one outside of the memory.
     pub fn increment(&self, at: u64, by: &[u8]) -> bool {
-        let mut all = self.lock();
-        let place = range(at, by.len()).filter(|_| is_width(at, by.len())).and_then(|range| all.get_mut(range));
-        place.map(|place| set_number(place, number(place).wrapping_add(number(by)))).is_some()
+        let add = |place: &mut [u8]| set_number(place, number(place).wrapping_add(number(by)));
+        is_width(at, by.len()) && self.update(at, by.len(), add).is_some()
     }
 
     /// Reads a number as wide as `old` at byte `at`, and sets it to 1. Returns false as [`increment`](Self::increment).
     pub fn test_and_set(&self, at: u64, old: &mut [u8]) -> bool {
-        let mut all = self.lock();
-        let place = range(at, old.len()).filter(|_| is_width(at, old.len())).and_then(|range| all.get_mut(range));
-        let Some(place) = place else { return false };
-        old.copy_from_slice(place);
-        set_number(place, 1);
-        true
+        let len = old.len();
+        let found = if is_width(at, len) { self.update(at, len, |place| set_number(place, 1)) } else { None };
+        found.map(|found| old.copy_from_slice(&found[..len])).is_some()
     }
 
-    /// Atomically replaces the big-endian quadword at byte `at`; returns the old one. `None` if it exceeds the memory.
+    /// Atomically replaces the big-endian quadword at byte `at`; returns the old one. `None` if it exceeds the memory,
+    /// or is none.
     pub fn update_be64(&self, at: u64, change: impl Fn(u64) -> u64) -> Option<u64> {
-        let mut all = self.lock();
-        let place = all.get_mut(range(at, size_of::<u64>())?)?.first_chunk_mut()?;
-        let old = u64::from_be_bytes(*place);
-        *place = change(old).to_be_bytes();
-        Some(old)
+        if !at.is_multiple_of(QUADWORD) {
+            return None;
+        }
+        let replace = |place: &mut [u8]| set_number(place, change(number(place)));
+        self.update(at, QUADWORD as usize, replace).map(u64::from_be_bytes)
+    }
+}
+
+/// Changes a quadword at once; returns what it was.
+fn change(quadword: &AtomicU64, change: impl Fn(&mut [u8; QUADWORD as usize])) -> [u8; QUADWORD as usize] {
+    let changed = |old: u64| {
+        let mut bytes = old.to_ne_bytes();
+        change(&mut bytes);
+        u64::from_ne_bytes(bytes)
+    };
+    let mut old = quadword.load(Ordering::Acquire);
+    loop {
+        match quadword.compare_exchange_weak(old, changed(old), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(old) => return old.to_ne_bytes(),
+            Err(now) => old = now,
+        }
     }
 }
 
@@ -92,20 +160,17 @@ fn set_number(bytes: &mut [u8], number: u64) {
     }
 }
 
-fn range(at: u64, len: usize) -> Option<Range<usize>> {
-    let at = usize::try_from(at).ok()?;
-    Some(at..at.checked_add(len)?)
-}
-
 impl DeviceMemory {
     /// `size` bytes of zeros, none allocated, from byte `start` of BAR 0 on.
     pub fn new(start: u64, size: u32) -> Self {
-        DeviceMemory {
-            start,
-            bytes: Bytes(Arc::new(Mutex::new(vec![0; size as usize]))),
-            taken: BTreeMap::new(),
-            operations: BTreeSet::new(),
-        }
+        let quadwords: Vec<AtomicU64> = (0..u64::from(size) / QUADWORD).map(|_| AtomicU64::default()).collect();
+        let bytes = Bytes { memory: Arc::new(quadwords), start: 0, len: size.into() };
+        DeviceMemory { start, bytes, taken: BTreeMap::new(), operations: BTreeSet::new() }
+    }
+
+    /// Puts it, with nothing allocated, into `bar`, the memory of BAR 0.
+    pub fn put_into(&mut self, bar: Arc<dyn Quadwords>) {
+        self.bytes = Bytes { memory: bar, start: self.start, len: self.bytes.len };
     }
 
     /// Its range in BAR 0.
@@ -170,7 +235,7 @@ impl DeviceMemory {
 
     /// Bytes of all of it.
     fn size(&self) -> u64 {
-        self.bytes.lock().len() as u64
+        self.bytes.len
     }
 
     /// The memory, and the offset in it of byte `address` of BAR 0. `None` if the `len` bytes there are not within one

@@ -24,7 +24,7 @@ mod work;
 pub(crate) use cq::Compression;
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use dct::Dct;
-pub use device_memory::{Bytes, DeviceMemory};
+pub use device_memory::{Bytes, DeviceMemory, Quadwords};
 pub use eq::Eq;
 pub use ethernet::{Dispatch, Rq, Rqt, SendsThrough, Sq, Tir, Tis};
 pub(crate) use ethernet::{OpenWqe, Striding};

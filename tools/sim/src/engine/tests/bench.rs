@@ -159,7 +159,7 @@ impl Bench {
         let profile = Profile { atomic_current, ..Profile::connectx5() };
         let mut f = Function::new(index, profile, Strict::on(), Faults::new());
         // The queues' UAR page can be mapped by clients.
-        f.bar.share(1).unwrap();
+        f.share_bar(1).unwrap();
         Self::on(f, index)
     }
 

@@ -59,7 +59,7 @@ fn a_client_finds_a_pci_function() {
     let bar = client.region(VFIO_PCI_BAR0_REGION_INDEX).unwrap();
     assert_eq!(bar.size, setup.function.bar_size());
     let first = u64::from(FIRST_UAR + 1) << LOG_PAGE;
-    assert_eq!((bar.sparse_areas[0].offset, bar.sparse_areas[0].size), (first, bar.size - first - 3 * (128 << 10)));
+    assert_eq!((bar.sparse_areas[0].offset, bar.sparse_areas[0].size), (first, bar.size - first - 2 * (128 << 10)));
     let irqs = client.get_irq_info(VFIO_PCI_MSIX_IRQ_INDEX).unwrap();
     assert_eq!(irqs.count, 64);
     let mut whole = vec![0; CONFIG_SIZE];
