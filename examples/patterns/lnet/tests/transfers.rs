@@ -4,10 +4,13 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use common::{LONG, Lab, Node, Random, bytes_of, nid, pattern, plain, scattered};
+use mlx5_dv::objects::MemoryRegion;
 use mlx5_lnet::wire::{ByteOrder, LnetMessage, VERSION_1};
-use mlx5_lnet::{Event, KeyKind, Match, Options, Payload, RequestId, TRANSFER_BYTES, TransferId};
+use mlx5_lnet::{Event, KeyKind, Match, Nid, Options, Payload, RequestId, TRANSFER_BYTES, TransferId};
 
 /// Memory of a transfer.
 const ROOM: usize = TRANSFER_BYTES + 256 * 1024;
@@ -99,7 +102,7 @@ fn run(seed: u64, loss: u32, count: usize, with: [fn(&mut Options); 2]) {
 
 fn take(
     node: &mut Node,
-    region: &std::sync::Arc<mlx5_dv::objects::MemoryRegion>,
+    region: &Arc<MemoryRegion>,
     sides: &mut [Side; 2],
     own: usize,
     random: &mut Random,
@@ -183,6 +186,123 @@ fn few_credits_keys_and_fragments_are_enough() {
     run(11, 20_000, 80, [scarce, |_| {}]);
     run(12, 20_000, 80, [scarce, scarce]);
     run(13, 0, 40, [|options| options.keys = KeyKind::Indirect, |options| options.queue_depth = 254]);
+}
+
+/// Requests of each peer, and the bytes between their places.
+const REQUESTS: usize = 40;
+const PLACE: usize = 16 * 1024;
+
+/// Every second has its data in the message; the others are by keys.
+fn bytes_of_request(number: usize) -> usize {
+    if number.is_multiple_of(2) { 1000 } else { 10_000 }
+}
+
+/// A peer of the server's, and what the server has of it.
+struct Peer {
+    nid: Nid,
+    node: Node,
+    region: Arc<MemoryRegion>,
+    /// Requests that the server holds, and those that it has answered. Numbers are match bits.
+    held: Vec<(RequestId, usize)>,
+    answers: BTreeMap<RequestId, usize>,
+    received: usize,
+    done: usize,
+}
+
+impl Peer {
+    fn new(number: u8, node: Node, server: &Node) -> Self {
+        let region = server.region(REQUESTS * PLACE);
+        let (held, answers) = (Vec::new(), BTreeMap::new());
+        Peer { nid: nid(number), node, region, held, answers, received: 0, done: 0 }
+    }
+
+    /// What it sends: other bytes than other peers.
+    fn bytes(&self, number: usize) -> Vec<u8> {
+        pattern(bytes_of_request(number), self.nid.0 << 8 | number as u64)
+    }
+
+    fn put_all(&mut self) {
+        let region = self.node.region(REQUESTS * PLACE);
+        for number in 0..REQUESTS {
+            let mut payload = plain(&region, number * PLACE, bytes_of_request(number));
+            payload.write(&self.bytes(number));
+            let to = Match { match_bits: number as u64, ..Match::default() };
+            self.node.lnet.put(nid(1), to, payload).unwrap();
+        }
+    }
+
+    /// Takes the server's events that are of this peer, and the peer's own.
+    fn turn(&mut self, server: &mut Node) {
+        for event in std::mem::take(&mut server.events) {
+            match event {
+                Event::Incoming { request, from, header } if from == self.nid => {
+                    let LnetMessage::Put(put) = header.message else { panic!("{header:?}") };
+                    self.held.push((request, put.match_bits as usize));
+                }
+                Event::Answered { request, payload, result } if self.answers.contains_key(&request) => {
+                    let (number, payload) = (self.answers.remove(&request).unwrap(), payload.unwrap());
+                    assert_eq!(result, Ok(payload.len()));
+                    assert!(bytes_of(&payload) == self.bytes(number), "PUT {number} brought other bytes");
+                    self.received += 1;
+                }
+                event => server.events.push(event),
+            }
+        }
+        self.node.poll();
+        let is_done = |event: &Event| matches!(event, Event::Done { result: Ok(_), .. }).then_some(());
+        self.done += std::iter::from_fn(|| self.node.take(is_done)).count();
+    }
+
+    fn answer(&mut self, server: &mut Node) {
+        for (request, number) in std::mem::take(&mut self.held) {
+            let payload = plain(&self.region, number * PLACE, bytes_of_request(number));
+            server.lnet.receive(request, payload).unwrap();
+            self.answers.insert(request, number);
+        }
+    }
+
+    fn is_through(&self) -> bool {
+        (self.received, self.done) == (REQUESTS, REQUESTS)
+    }
+}
+
+/// A program that does not answer keeps the receives of one peer: all are in use then.
+#[test]
+fn out_of_chunks_one_peer_waits_nothing_is_lost_and_no_other_is_disturbed() {
+    let lab = Lab::with_functions(14, 10_000, 2);
+    let mut server = lab.node(0, |_| {});
+    let mut waits = Peer::new(2, lab.node(1, |_| {}), &server);
+    let mut other = Peer::new(3, lab.third(), &server);
+    let keys = server.lnet.statistics().free_keys;
+    waits.put_all();
+    let turn = |server: &mut Node, peers: [&mut Peer; 2]| {
+        server.poll();
+        peers.into_iter().for_each(|peer| peer.turn(server));
+        lab.pass();
+    };
+    while waits.held.len() < 8 {
+        assert!(lab.now() < LONG, "stuck: {:?}", server.lnet.statistics());
+        turn(&mut server, [&mut waits, &mut other]);
+    }
+    // It has used its credits: no more comes of it, while all of the other one's go through.
+    other.put_all();
+    let begin = lab.now();
+    while !other.is_through() || lab.now() < begin + Duration::from_secs(10) {
+        assert!(lab.now() < begin + Duration::from_secs(30), "disturbed: {:?}", server.lnet.statistics());
+        turn(&mut server, [&mut waits, &mut other]);
+        other.answer(&mut server);
+        assert_eq!((waits.held.len(), waits.received), (8, 0));
+    }
+    while !waits.is_through() {
+        assert!(lab.now() < LONG, "stuck: {:?}", server.lnet.statistics());
+        waits.answer(&mut server);
+        turn(&mut server, [&mut waits, &mut other]);
+    }
+    for node in [&server, &waits.node, &other.node] {
+        let statistics = node.lnet.statistics();
+        assert_eq!((statistics.failed, statistics.free_keys), (0, keys), "{statistics:?}");
+    }
+    lab.assert_lawful();
 }
 
 #[test]

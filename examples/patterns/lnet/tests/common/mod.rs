@@ -50,9 +50,15 @@ pub struct Lab {
 impl Lab {
     /// `loss` of a million frames are lost, half as many doubled, and half as many delayed.
     pub fn new(seed: u64, loss: u32) -> Self {
+        Self::with_functions(seed, loss, 1)
+    }
+
+    /// The second card has as many functions.
+    pub fn with_functions(seed: u64, loss: u32, functions: usize) -> Self {
         let world = World::new(seed);
         let conditions = Conditions { loss, duplication: loss / 2, reordering: loss / 2, ..Conditions::default() };
-        let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], conditions).unwrap();
+        let builders = [Card::builder(), Card::builder().functions(functions)];
+        let (cards, _) = world.simulated().joined(builders, conditions).unwrap();
         let devices = cards.each_ref().map(|card| world.open(card).unwrap());
         Lab { world, cards, devices }
     }
@@ -72,6 +78,14 @@ impl Lab {
         with(&mut options);
         let mut lnet = Lnet::new(&self.devices[number], None, options).unwrap();
         lnet.set_address(nid(2 - number as u8), self.address(1 - number));
+        Node { lnet, events: Vec::new() }
+    }
+
+    /// Node 3 on the second function of the second card, which knows node 1.
+    pub fn third(&self) -> Node {
+        let device = self.world.open_with(&self.cards[1], 1, mlx5_dv::Options::default()).unwrap();
+        let mut lnet = Lnet::new(&device, None, Options::new(nid(3))).unwrap();
+        lnet.set_address(nid(1), self.address(0));
         Node { lnet, events: Vec::new() }
     }
 
