@@ -257,21 +257,21 @@ fn check(arguments: &Arguments) -> Result<(), Failure> {
     let mac = |index: usize| devices[index].mac();
     // 2 sends to 0, whose frames 1 sends to 3; and back.
     let ends = [(Arc::clone(&devices[0]), mac(2)), (Arc::clone(&devices[1]), mac(3))];
+    // Both listen before either sends.
+    let queues = [listener(&devices[2])?, listener(&devices[3])?];
     Forwarder::new(ends, arguments)?.run(|stop| {
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (own, via, back) in [(2, 0, 0), (3, 1, 1)] {
-                let (device, via, back) = (&devices[own], mac(via), mac(back));
-                threads.push(scope.spawn(move || exchange(device, via, back, arguments.iters, stop)));
+            for (queue, via) in queues.into_iter().zip([mac(0), mac(1)]) {
+                threads.push(scope.spawn(move || exchange(queue, via, arguments.iters, stop)));
             }
             threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
         })
     })
 }
 
-/// Sends `count` datagrams to `via`, and receives as many from `back`, each once, whole.
-fn exchange(device: &Arc<Device>, via: Mac, back: Mac, count: u64, stop: &AtomicBool) -> Result<(), Failure> {
-    const FLOWS: u64 = 64;
+/// A queue of `device` that receives what is sent to it.
+fn listener(device: &Arc<Device>) -> Result<EthernetQueue, Failure> {
     let pd = Pd::alloc(device)?;
     let mut options = EthernetOptions::default();
     (options.recv_depth, options.inline_bytes) = (DEPTH as u32, 128);
@@ -281,6 +281,13 @@ fn exchange(device: &Arc<Device>, via: Mac, back: Mac, count: u64, stop: &Atomic
         queue.receive(buffer)?;
     }
     queue.listen(&[])?;
+    Ok(queue)
+}
+
+/// Sends `count` datagrams to `via`, and receives as many from there, each once, whole.
+fn exchange(mut queue: EthernetQueue, via: Mac, count: u64, stop: &AtomicBool) -> Result<(), Failure> {
+    const FLOWS: u64 = 64;
+    let own = queue.sq().device().mac();
     let mut seen = vec![false; count as usize];
     let (mut sent, mut heard, mut last) = (0, 0, Instant::now());
     while heard < count && !stop.load(Ordering::Relaxed) {
@@ -289,7 +296,7 @@ fn exchange(device: &Arc<Device>, via: Mac, back: Mac, count: u64, stop: &Atomic
         }
         // Never more under way than the forwarder and the other end have receives for.
         if sent < count && sent < heard + DEPTH as u64 / 4 && queue.in_flight().0 < 64 {
-            queue.send_inline(&datagram(via, device.mac(), sent % FLOWS, sent), FrameFlags::empty())?;
+            queue.send_inline(&datagram(via, own, sent % FLOWS, sent), FrameFlags::empty())?;
             sent += 1;
         }
         let Some(done) = queue.poll()? else {
@@ -300,7 +307,7 @@ fn exchange(device: &Arc<Device>, via: Mac, back: Mac, count: u64, stop: &Atomic
         if let Some(frame) = done.received() {
             let number =
                 frame.get(42..50).and_then(|bytes| bytes.first_chunk()).map_or(count, |n| u64::from_be_bytes(*n));
-            let expected = datagram(device.mac(), back, number % FLOWS, number);
+            let expected = datagram(own, via, number % FLOWS, number);
             // Only the addresses are others than the other end sent.
             if frame[..6] != expected[..6] || frame[12..] != expected[12..] {
                 return Err(format!("received {frame:02x?} instead of {expected:02x?}").into());

@@ -65,13 +65,13 @@ fn main() -> ExitCode {
         // How many ticks the trader has taken: the exchange never is too far ahead, so none is lost by the way.
         let (taken, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
+            // Whoever fails stops the other.
             let exchange = scope.spawn(|| {
-                let result = exchange.send_ticks(&arguments, near.mac(), &taken, &stop);
-                stop.store(true, Ordering::Relaxed);
-                result
+                let sent = exchange.send_ticks(&arguments, near.mac(), &taken, &stop);
+                sent.inspect_err(|_| stop.store(true, Ordering::Relaxed))
             });
             let traded = trader.trade(&arguments, far.mac(), &taken, &stop);
-            stop.store(true, Ordering::Relaxed);
+            let traded = traded.inspect_err(|_| stop.store(true, Ordering::Relaxed));
             let orders = exchange.join().map_err(|_| "the exchange panicked")??;
             traded?.print(&near, orders)
         })
@@ -154,7 +154,7 @@ impl End {
         let mut traded = Traded { ticks: 0, gaps: 0, missed: 0, answers };
         let (mut next, mut last, mut in_flight) = (0, Instant::now(), std::collections::VecDeque::with_capacity(DEPTH));
         while next < arguments.iters || !in_flight.is_empty() {
-            if stop.load(Ordering::Relaxed) && last.elapsed() > PATIENCE / 10 || last.elapsed() > PATIENCE {
+            if stop.load(Ordering::Relaxed) || last.elapsed() > PATIENCE {
                 return Err(format!("tick {next} did not come, of {}", arguments.iters).into());
             }
             let Some(done) = self.queue.poll()? else {
@@ -201,8 +201,8 @@ impl End {
         // The last tick is never left out, so that the trader sees the end.
         let is_sent = |number| number + 1 == arguments.iters || !is_lost(arguments, number);
         let expected = (0..arguments.iters).filter(|&number| is_sent(number) && price(number) >= LIMIT).count() as u64;
-        let (mut number, mut orders, begin) = (0, 0, Instant::now());
-        while (number < arguments.iters || orders < expected) && begin.elapsed() < PATIENCE {
+        let (mut number, mut orders, mut last) = (0, 0, Instant::now());
+        while (number < arguments.iters || orders < expected) && last.elapsed() < PATIENCE {
             let is_near = number < taken.load(Ordering::Acquire) + DEPTH as u64 / 2;
             if number < arguments.iters && is_near && self.queue.in_flight().0 < 64 {
                 if is_sent(number) {
@@ -210,7 +210,7 @@ impl End {
                     tick[HEADERS + 8..].copy_from_slice(&price(number).to_be_bytes());
                     self.queue.send_inline(&tick, FrameFlags::empty())?;
                 }
-                number += 1;
+                (number, last) = (number + 1, Instant::now());
             }
             let Some(done) = self.queue.poll()? else {
                 if stop.load(Ordering::Relaxed) {
@@ -224,7 +224,7 @@ impl End {
                 if at != price(answered) || at < LIMIT {
                     return Err(format!("{trader} orders tick {answered} at {at}, not {}", price(answered)).into());
                 }
-                orders += 1;
+                (orders, last) = (orders + 1, Instant::now());
             }
             if let Some(buffer) = done.buffer {
                 self.queue.receive(buffer)?;

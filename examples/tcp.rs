@@ -148,7 +148,7 @@ fn server(stack: &mut Stack, arguments: &Arguments) -> Result<(), Failure> {
     control.say(TEST_START)?;
     control.say(TEST_RUNNING)?;
     match transfer.sends {
-        true => transfer.send_until(&mut control, number("num"))?,
+        true => transfer.send_until(&mut control)?,
         false => transfer.receive_until(&mut control)?,
     }
     control.say(EXCHANGE_RESULTS)?;
@@ -357,13 +357,13 @@ impl Transfer {
         Ok(false)
     }
 
-    /// Sends until the client ends the test.
-    fn send_until(&mut self, control: &mut Control, most: u64) -> Result<(), Failure> {
+    /// Sends until the client ends the test, as iperf3's server does: only the client counts what it asked for.
+    fn send_until(&mut self, control: &mut Control) -> Result<(), Failure> {
         let socket = control.socket;
         loop {
             let ended = control.stack.until("room to send, or an end", |stack| {
                 let before = self.counts.clone();
-                match (self.give(stack, most), Control::has_ended(stack, socket)) {
+                match (self.give(stack, 0), Control::has_ended(stack, socket)) {
                     (_, Some(ended)) => Some(ended.map(|()| true)),
                     (Err(error), None) => Some(Err(error)),
                     (Ok(_), None) => (before != self.counts).then_some(Ok(false)),

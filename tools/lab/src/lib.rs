@@ -27,9 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod binaries;
-mod ceph;
 mod cross;
-mod dpdk;
 mod error;
 mod folder;
 mod guest;
@@ -42,22 +40,20 @@ mod progress;
 mod root;
 mod scapy;
 mod setup;
+mod software;
 mod tshark;
-mod ucx;
 mod verbs;
 
 pub use binaries::{BinariesError, Build};
-pub use ceph::Ceph;
 pub use cross::Aarch64;
-pub use dpdk::Dpdk;
 pub use error::LabError;
 pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
 pub use lab::{Headers, KernelHeaders, Lab, headers, set_up};
 pub use logs::log_file;
 pub use model::{Model, ModelError};
 pub use scapy::Scapy;
+pub use software::Software;
 pub use tshark::Tshark;
-pub use ucx::Ucx;
 pub use verbs::verbs_program;
 
 /// Number of repetitions of a test: `short`, or `long` with `MLX5_LAB_LONG=1`.

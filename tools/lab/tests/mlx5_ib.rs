@@ -7,7 +7,7 @@ use std::num::ParseIntError;
 use std::path::Path;
 
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build};
-use mlx5_lab::{Guest, Model, Ucx, verbs_program};
+use mlx5_lab::{Guest, Model, Software, verbs_program};
 use tempfile::TempDir;
 
 /// Loads the drivers, gives the functions' network devices the namespaces `a` and `b` and the addresses 10.0.0.1 and
@@ -86,10 +86,10 @@ impl Verbs {
         for program in PROGRAMS {
             verbs_program(&sources.join(program).with_extension("c"), &programs.path().join(program))?;
         }
-        let ucx = Ucx::ready()?;
-        ucx.program(&sources.join("ucx.c"), &programs.path().join("ucx"))?;
+        let ucx = Software::ucx()?;
+        ucx.compile(&sources.join("ucx.c"), &programs.path().join("ucx"), ["libucp.so.0", "libucs.so.0"])?;
         let guest = Guest::builder("mlx5_ib").nic(first).nic(second).programs(&build);
-        let guest = guest.share(programs.path(), C_PROGRAMS).share(ucx.folder(), Ucx::PLACE).boot()?;
+        let guest = guest.share(programs.path(), C_PROGRAMS).share(ucx.folder(), ucx.place()).boot()?;
         let verbs = Verbs { lab: Lab { guest, model }, _programs: programs };
         verbs.lab.check(SET_UP, PROBE)?;
         Ok(verbs)
@@ -312,7 +312,7 @@ const UCX: &[(&str, &str)] = &[("rc_x", "rma"), ("dc_x", "rma"), ("ud_x", "")];
 /// Messages, and puts, gets and atomics by the card, between two workers of UCX.
 fn ucx(verbs: &Verbs) -> TestResult {
     for (transport, what) in UCX {
-        let environment = format!("{} UCX_TLS={transport} UCX_NET_DEVICES=mlx5_0:1", Ucx::ENVIRONMENT);
+        let environment = format!("{} UCX_TLS={transport} UCX_NET_DEVICES=mlx5_0:1", Software::UCX);
         let program = format!("{A} env {environment} UCX_ATOMIC_MODE=device {C_PROGRAMS}/ucx {what} 2>&1");
         let said = verbs.lab.check(&program, TRAFFIC)?;
         assert!(said.contains("UCX's contents are right"), "{said}");

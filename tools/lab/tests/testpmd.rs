@@ -6,7 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, assert_quiet};
-use mlx5_lab::{Build, Dpdk, Guest, Job, Model};
+use mlx5_lab::{Build, Guest, Job, Model, Software};
 
 /// Functions in the order of their PCI addresses: `a`'s, testpmd's ports 0 and 1, `b`'s. The first two share a wire, so
 /// do the last two. A card's functions hear what their switch is told of, and DPDK tells it nothing: the ports are
@@ -85,9 +85,9 @@ struct Rig {
 
 impl Rig {
     fn boot(name: &str) -> Result<Self, Report> {
-        let (dpdk, build) = (Dpdk::ready()?, Build::dev(&["mlx5"], &[])?);
+        let (dpdk, build) = (Software::dpdk()?, Build::dev(&["mlx5"], &[])?);
         let (near, far) = (Model::start(&build, 2, &[])?, Model::start(&build, 2, &[])?);
-        let guest = Guest::builder(name).memory_mib(3072).huge_pages_2m(192).share(dpdk.folder(), Dpdk::PLACE);
+        let guest = Guest::builder(name).memory_mib(3072).huge_pages_2m(192).share(dpdk.folder(), dpdk.place());
         let sockets = near.sockets().iter().chain(far.sockets());
         let guest = sockets.fold(guest, |guest, socket| guest.nic(socket)).boot()?;
         let rig = Rig { lab: Lab { guest, model: near }, far };
@@ -130,7 +130,7 @@ impl Rig {
             "{}\nset -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\nexec 3<>/tmp/commands\n\
              dpdk dpdk-testpmd -l 0,1 --no-telemetry {eal} -a $2,{device} -a $3,{device} -- \
              --interactive --no-mlockall --total-num-mbufs=24576 --rxd=1024 --txd=1024 {options} < /tmp/commands 2>&1",
-            Dpdk::COMMAND
+            Software::DPDK
         );
         let job = self.lab.guest.start(&run)?;
         let mut testpmd = Testpmd { rig: self, job, heard: 0, is_debugged: !eal.is_empty() };

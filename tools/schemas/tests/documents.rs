@@ -44,7 +44,7 @@ const REFUSED: &str = "mlx5_core 0000:3b:00.0: mlx5_cmd_out_err:808:(pid 9): CRE
 const MAX_QP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../mlx5/tests/logs/max_qp.txt");
 
 /// Schema, arguments, and whether each line of the output is a document.
-const DOCUMENTS: [(&str, &[&str], bool); 17] = [
+const DOCUMENTS: [(&str, &[&str], bool); 20] = [
     ("list", &["list"], false),
     ("info", &["info"], false),
     ("counters", &["counters"], false),
@@ -61,6 +61,9 @@ const DOCUMENTS: [(&str, &[&str], bool); 17] = [
     ("decode-list", &["decode", "--list"], false),
     ("perf", &["perf", "lat", "write", "-n", "20"], false),
     ("perf", &["perf", "bw", "send", "-n", "20", "-b", "-l", "4", "-a"], false),
+    ("perf-packet", &["perf", "packet", "tx", "-n", "500", "-q", "2", "-s", "64,1518"], false),
+    ("perf-packet", &["perf", "packet", "lat", "-n", "20"], false),
+    ("perf-packet", &["perf", "packet", "forward", "-n", "20"], false),
     ("doctor", &["doctor"], false),
 ];
 

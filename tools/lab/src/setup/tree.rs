@@ -40,6 +40,8 @@ pub(crate) enum Tree {
     Tshark,
     /// Scapy, which checks ICRCs.
     Scapy,
+    /// iperf3, for guests: what it needs beyond their root file system.
+    Iperf,
     /// Ceph's messenger benchmark, for guests: what it needs beyond their root file system.
     Ceph,
     /// UCX, for guests and to compile with.
@@ -50,8 +52,17 @@ pub(crate) enum Tree {
 
 impl Tree {
     /// Every tree. What tests wait for first comes first.
-    pub(crate) const ALL: [Self; 8] =
-        [Self::Root, Self::Headers, Self::Aarch64, Self::Dpdk, Self::Ceph, Self::Ucx, Self::Tshark, Self::Scapy];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Root,
+        Self::Headers,
+        Self::Aarch64,
+        Self::Dpdk,
+        Self::Ceph,
+        Self::Ucx,
+        Self::Iperf,
+        Self::Tshark,
+        Self::Scapy,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -60,6 +71,7 @@ impl Tree {
             Self::Aarch64 => "aarch64",
             Self::Tshark => "tshark",
             Self::Scapy => "scapy",
+            Self::Iperf => "iperf3",
             Self::Ceph => "ceph",
             Self::Ucx => "ucx",
             Self::Dpdk => "dpdk",
@@ -105,6 +117,7 @@ impl Tree {
             ],
             Self::Tshark => &["tshark"],
             Self::Scapy => &["python3", "python3-scapy"],
+            Self::Iperf => &["iperf3", "libiperf0", "libsctp1"],
             Self::Ceph => &[
                 "ceph-test",
                 "librados2",
@@ -225,7 +238,7 @@ fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
         Tree::Headers => finish_headers(&apt, &partial)?,
-        Tree::Tshark | Tree::Scapy | Tree::Ceph | Tree::Ucx | Tree::Dpdk => {}
+        Tree::Tshark | Tree::Scapy | Tree::Iperf | Tree::Ceph | Tree::Ucx | Tree::Dpdk => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -255,7 +268,7 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
             apt.alone(&packages)?
         }
         Tree::Tshark | Tree::Scapy => apt.closure(&packages)?,
-        Tree::Ceph | Tree::Ucx | Tree::Dpdk => apt.alone(&packages)?,
+        Tree::Iperf | Tree::Ceph | Tree::Ucx | Tree::Dpdk => apt.alone(&packages)?,
         Tree::Aarch64 => {
             let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
             packages = plan.iter().map(Archive::package).collect();

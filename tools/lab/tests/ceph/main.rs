@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Lab, PROBE, Report, TestResult, assert_lawful};
-use mlx5_lab::{Build, Ceph, Guest, Job, Model, rounds};
+use mlx5_lab::{Build, Guest, Job, Model, Software, rounds};
 
 /// How long a client may take on emulated processors of a busy host.
 const OPERATIONS: Duration = Duration::from_secs(600);
@@ -45,12 +45,12 @@ const LISTENING: &str = "grep -q ':1A90 .* 0A ' /proc/net/tcp";
 
 /// A guest of this name, and a model that gets `arguments`.
 fn boot(name: &str, arguments: &[&str]) -> Result<Lab, Report> {
-    let ceph = Ceph::ready()?;
+    let ceph = Software::ceph()?;
     let build = Build::dev(&["mlx5", "ceph_msgr"], &[])?;
     let model = Model::start(&build, 2, arguments)?;
     let sockets = model.sockets();
     let guest =
-        Guest::builder(name).memory_mib(3072).nic(&sockets[0]).nic(&sockets[1]).share(ceph.folder(), Ceph::PLACE);
+        Guest::builder(name).memory_mib(3072).nic(&sockets[0]).nic(&sockets[1]).share(ceph.folder(), ceph.place());
     let guest = guest.programs(&build);
     let lab = Lab { guest: guest.boot()?, model };
     lab.check(NETWORK, PROBE)?;
@@ -59,7 +59,7 @@ fn boot(name: &str, arguments: &[&str]) -> Result<Lab, Report> {
 
 /// A script that runs one of Ceph's programs on function `device`.
 fn ceph(device: &str, command: &str) -> String {
-    format!("{SETTINGS}{}\nceph {command} --ms_async_rdma_device_name={device}", Ceph::COMMAND)
+    format!("{SETTINGS}{}\nceph {command} --ms_async_rdma_device_name={device}", Software::CEPH)
 }
 
 /// Ceph's server, on the first function.

@@ -54,6 +54,7 @@ pub fn build() -> Result<Build, Report> {
         "timestamps",
         "poll_data",
         "frames",
+        "tcp",
         "spread",
         "rules",
         "atomics",

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod counters;
+mod iperf;
 mod lives;
 mod net;
 mod packet_plane;
@@ -42,6 +43,7 @@ fn network_devices_talk() -> TestResult {
     net.lab.assert_quiet()?;
     packet_plane::each_form_of_queue(&net)?;
     net.lab.assert_quiet()?;
+    iperf::tcp(&net, &common::build()?)?;
     virtio_card(&net)?;
     settings::assert_healthy(&net)?;
     jumbo_frames(&net)?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use mlx5_lab::{Guest, Model};
+use mlx5_lab::{Guest, Model, Software};
 use tempfile::TempDir;
 
 use crate::common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, build, functions};
@@ -62,9 +62,12 @@ impl Net {
     pub fn boot(name: &str) -> Result<Self, Report> {
         let dir = tempfile::Builder::new().prefix("mlx5-wire-").tempdir()?;
         let wire = dir.path().join("wire");
-        let model = Model::start(&build()?, 2, &["--wire", wire.to_str().ok_or("a path in UTF-8")?])?;
-        let [first, second] = model.sockets() else { return Err("two sockets".into()) };
-        let guest = Guest::builder(name).nic(first).nic(second).wire(&wire).boot()?;
+        let iperf = Software::iperf()?;
+        let model = Model::start(&build()?, 3, &["--wire", wire.to_str().ok_or("a path in UTF-8")?])?;
+        // The third is for a process on the host.
+        let [first, second, _] = model.sockets() else { return Err("three sockets".into()) };
+        let guest =
+            Guest::builder(name).nic(first).nic(second).wire(&wire).share(iperf.folder(), iperf.place()).boot()?;
         let functions = functions(&guest)?;
         assert_eq!(functions.len(), 2);
         let net = Net { lab: Lab { guest, model }, functions, _dir: dir };

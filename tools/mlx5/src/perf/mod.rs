@@ -9,6 +9,7 @@ mod bandwidth;
 mod latency;
 mod local;
 mod managed;
+mod packet;
 mod platform;
 mod plot;
 mod progress;
@@ -16,8 +17,6 @@ mod remote;
 mod report;
 mod run;
 mod test_qp;
-
-pub use arguments::Arguments;
 
 use std::fs::File;
 use std::path::Path;
@@ -31,6 +30,24 @@ use report::{Report, Table};
 
 use crate::output::{Failure, print, print_json, usage};
 
+/// The arguments of `mlx5 perf`: of messages, or of frames.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[group(id = "perf")]
+pub struct Arguments {
+    #[command(subcommand)]
+    packet: Option<Packet>,
+    #[command(flatten)]
+    messages: Option<arguments::Arguments>,
+}
+
+/// Measurements that are not of messages.
+#[derive(Debug, clap::Subcommand)]
+enum Packet {
+    /// Measure rates and times of Ethernet frames on raw queues: rx, tx, forward, lat.
+    Packet(packet::Arguments),
+}
+
 /// The software card in a process is that process's own.
 const PRIVATE_CARD: &str = "-d sim is a private card of each process, without a wire to the other's: leave --listen \
     or the host out to measure both ends on one; or run `mlx5 sim --socket /tmp/a --socket /tmp/b`, and give the server \
@@ -38,6 +55,14 @@ const PRIVATE_CARD: &str = "-d sim is a private card of each process, without a 
 
 /// Measures and reports.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
+    match arguments {
+        Arguments { packet: Some(Packet::Packet(packet)), .. } => packet::run(packet, json),
+        Arguments { messages: Some(messages), .. } => measure(messages, json),
+        _ => Err(usage("what to measure is missing: lat, bw or rate and an operation, or packet")),
+    }
+}
+
+fn measure(arguments: &arguments::Arguments, json: bool) -> Result<(), Failure> {
     let plan = Plan::of(arguments)?;
     if arguments.device.split(':').next() == Some("sim") && (arguments.listen || arguments.host.is_some()) {
         return Err(usage(PRIVATE_CARD));

@@ -94,7 +94,8 @@ impl Latencies {
         )
     }
 
-    fn json(&self) -> Value {
+    /// By perftest's keys.
+    pub fn json(&self) -> Value {
         let ladder: Map<String, Value> =
             LADDER.iter().zip(&self.ladder).map(|(rung, time)| ((*rung).to_owned(), json!(time))).collect();
         json!({

@@ -1,0 +1,114 @@
+//! iperf3 in the guest on the example `tcp`: smoltcp on a raw Ethernet queue of a third function, which a process on
+//! the host owns. It has 10.0.0.4.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+use mlx5_lab::{Build, Software, rounds};
+
+use crate::common::{Report, TRAFFIC, TestResult};
+use crate::net::Net;
+
+/// The example as a server; killed if it is not waited for.
+struct Server {
+    child: Child,
+    said: BufReader<std::process::ChildStdout>,
+}
+
+impl Server {
+    fn start(net: &Net, build: &Build, arguments: &[&str]) -> Result<Self, Report> {
+        let device = format!("vfio-user:{}", net.lab.model.sockets()[2].display());
+        let mut command = Command::new(build.program("tcp")?);
+        command.args(["-d", &device, "--ip", "10.0.0.4/24"]).args(arguments);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let said = BufReader::new(child.stdout.take().ok_or("standard output")?);
+        let mut server = Server { child, said };
+        let mut line = String::new();
+        server.said.read_line(&mut line)?;
+        if !line.starts_with("listening") {
+            return Err(server.failed(&line));
+        }
+        Ok(server)
+    }
+
+    fn failed(&mut self, said: &str) -> Report {
+        let (mut text, stderr) = (String::new(), self.child.stderr.take());
+        let _ = self.child.kill();
+        let _ = stderr.map(|mut stderr| stderr.read_to_string(&mut text));
+        format!("our end said {said:?} and {text}").into()
+    }
+
+    /// What it said until its end, with success.
+    fn ended(mut self) -> Result<String, Report> {
+        let mut text = String::new();
+        self.said.read_to_string(&mut text)?;
+        match self.child.wait()?.success() {
+            true => Ok(text),
+            false => Err(self.failed(&text)),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes that our end says it has sent or received.
+fn count(said: &str) -> Result<u64, Report> {
+    let word = said.split_whitespace().nth(1).ok_or_else(|| format!("no count in {said:?}"))?;
+    Ok(word.parse()?)
+}
+
+/// iperf3 measures both ways, with several streams, over buffers and striding queues; then it sends a file, which
+/// arrives as it was, and receives one.
+pub fn tcp(net: &Net, build: &Build) -> TestResult {
+    let mebibytes = rounds(4, 1024) as u64;
+    let client = format!("ip netns exec a {} -c 10.0.0.4 --connect-timeout 60000", Software::IPERF);
+    for (ours, theirs) in [(&[][..], "-P 2"), (&["--striding"], ""), (&[], "-R"), (&["--striding"], "-R -P 3")] {
+        let server = Server::start(net, build, ours)?;
+        net.check(&format!("{client} {theirs} -n {mebibytes}M 2>&1"), TRAFFIC * 4)?;
+        let said = server.ended()?;
+        println!("tcp {ours:?}, iperf3 {theirs}: {said}");
+        assert!(count(&said)? >= mebibytes << 20, "{said}");
+    }
+    let folder = tempfile::tempdir()?;
+    let (heard, given) = (folder.path().join("heard"), folder.path().join("given"));
+    // Through a pipe: the guest's memory does not hold the long form's.
+    let server = Server::start(net, build, &["-F", heard.to_str().ok_or("a path in UTF-8")?])?;
+    let sum = net.check(
+        &format!(
+            "set -e; mkfifo /tmp/given; (head -c {mebibytes}M /dev/urandom | tee /tmp/given | sha256sum > /tmp/sum) &\n\
+             {client} -n {mebibytes}M -F /tmp/given 1>&2; wait; cat /tmp/sum"
+        ),
+        TRAFFIC * 4,
+    )?;
+    let said = server.ended()?;
+    assert_eq!(count(&said)?, mebibytes << 20, "{said}");
+    assert_eq!(sha256(&heard)?, sum.split_whitespace().next().unwrap_or_default());
+
+    let status = Command::new("head")
+        .args(["-c", &format!("{mebibytes}M"), "/dev/urandom"])
+        .stdout(std::fs::File::create(&given)?)
+        .status()?;
+    assert!(status.success());
+    let server = Server::start(net, build, &["-F", given.to_str().ok_or("a path in UTF-8")?])?;
+    let sum = net.check(
+        &format!(
+            "set -e; mkfifo /tmp/heard; (sha256sum /tmp/heard > /tmp/sum) &\n\
+             {client} -R -n {mebibytes}M -F /tmp/heard 1>&2; wait; cat /tmp/sum"
+        ),
+        TRAFFIC * 4,
+    )?;
+    server.ended()?;
+    assert_eq!(sha256(&given)?, sum.split_whitespace().next().unwrap_or_default());
+    net.lab.assert_quiet()
+}
+
+fn sha256(file: &std::path::Path) -> Result<String, Report> {
+    let output = Command::new("sha256sum").arg(file).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.split_whitespace().next().ok_or("no sum")?.to_owned())
+}

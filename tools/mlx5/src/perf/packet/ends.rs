@@ -1,0 +1,419 @@
+//! The ends: queues and their threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use mlx5_dv::objects::{Buffer, ExclusiveRegion, Pd, QueueCounter};
+use mlx5_dv::queue::Side;
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, Spread, SpreadOptions};
+use mlx5_dv::{ClockRate, Device, Mac, Timestamp};
+
+use super::report::Row;
+use crate::output::Failure;
+use crate::perf::report::Latencies;
+
+/// Buffers of a queue, of each direction.
+const DEPTH: u32 = 512;
+/// Bytes of the check sequence, which the port adds.
+const CHECK: usize = 4;
+/// Timeout of anything that must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Without the other end in this process: how long nothing may arrive until the stream counts as ended.
+const IDLE: Duration = Duration::from_secs(2);
+/// Empty polls between two reads of the clock.
+const POLLS: u32 = 1024;
+/// Where the UDP source port, which names the flow, is in a frame.
+const SOURCE_PORT: usize = 34;
+
+/// The frames of a measurement.
+pub struct Load {
+    /// Bytes of a frame, with its check sequence.
+    pub size: usize,
+    /// Their number.
+    pub frames: u64,
+    /// Frames with one doorbell.
+    pub burst: usize,
+    /// UDP flows.
+    pub flows: u16,
+}
+
+/// How threads that receive know the end.
+#[derive(Default)]
+pub struct Stop {
+    /// Frames that have arrived, on all queues.
+    arrived: AtomicU64,
+    /// The sender is in this process and has told the end.
+    is_over: AtomicBool,
+    /// It is in this process.
+    is_told: bool,
+}
+
+/// A queue and its buffers.
+struct TestQueue {
+    queue: EthernetQueue,
+    /// Buffers that are in no queue.
+    free: Vec<Buffer>,
+    /// Receives to keep posted.
+    receives: usize,
+}
+
+/// An end: queues of one function.
+pub struct End {
+    queues: Vec<TestQueue>,
+    // Before what it names.
+    _spread: Spread,
+    counter: Arc<QueueCounter>,
+    rate: ClockRate,
+    mac: Mac,
+}
+
+/// What one thread counted.
+#[derive(Default, Clone, Copy)]
+struct Counted {
+    frames: u64,
+    /// Times of the first and the last completion.
+    times: Option<(Timestamp, Timestamp)>,
+}
+
+impl Counted {
+    #[inline(always)]
+    fn add(&mut self, time: Timestamp) {
+        self.frames += 1;
+        let (first, _) = self.times.unwrap_or((time, time));
+        self.times = Some((first, time));
+    }
+}
+
+impl End {
+    /// `count` queues of `device`, with receives posted.
+    pub fn new(device: &Arc<Device>, count: usize, load: &Load) -> Result<Self, Failure> {
+        let pd = Pd::alloc(device)?;
+        let counter = QueueCounter::alloc(device)?;
+        let mut options = EthernetOptions::default();
+        (options.send_depth, options.recv_depth) = (DEPTH, DEPTH);
+        options.counter = Some(Arc::clone(&counter));
+        let queues = EthernetQueue::several(&pd, count, &options)?;
+        let longest = queues.first().map_or(0, |queue| queue.sq().longest_frame());
+        if load.size - CHECK > longest {
+            let most = longest + CHECK;
+            return Err(format!("-s {}: frames of this port have up to {most} bytes (its MTU)", load.size).into());
+        }
+        let spread = Spread::listen(&queues, &[], SpreadOptions::default())?;
+        let queues = queues.into_iter().map(|queue| TestQueue::new(&pd, queue)).collect::<Result<_, _>>()?;
+        Ok(End { queues, _spread: spread, counter, rate: device.clock_rate()?, mac: device.mac() })
+    }
+
+    /// Runs `work` on a thread for each queue.
+    fn each(
+        &mut self,
+        work: impl Fn(usize, &mut TestQueue) -> Result<Counted, Failure> + Sync,
+    ) -> Result<Vec<Counted>, Failure> {
+        let work = &work;
+        std::thread::scope(|scope| {
+            let queues = self.queues.iter_mut().enumerate();
+            let threads: Vec<_> = queues.map(|(index, queue)| scope.spawn(move || work(index, queue))).collect();
+            threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?).collect()
+        })
+    }
+
+    fn row(&self, load: &Load, counted: &[Counted]) -> Row {
+        let frames = counted.iter().map(|counted| counted.frames).sum();
+        // The earliest first and the latest last: clocks of one card.
+        let times = counted.iter().filter_map(|counted| counted.times);
+        let all = times.reduce(|(first, last), (other, end)| (first.min(other), last.max(end)));
+        let seconds = all.map_or(0.0, |(first, last)| self.rate.between(first, last).as_secs_f64());
+        Row { size: load.size, frames, lost: None, seconds, latency: None }
+    }
+
+    /// Sends all frames.
+    pub fn transmit(mut self, to: Mac, load: &Load) -> Result<Row, Failure> {
+        let (count, mac) = (self.queues.len() as u64, self.mac);
+        let counted = self.each(|index, queue| {
+            let share = load.frames / count + u64::from((index as u64) < load.frames % count);
+            queue.transmit(&frames(to, mac, load), share, load.burst)
+        })?;
+        Ok(self.row(load, &counted))
+    }
+
+    /// Receives until the end.
+    pub fn receive(mut self, load: &Load, stop: &Stop) -> Result<Row, Failure> {
+        let before = self.counter.out_of_buffer()?;
+        let counted = self.each(|_, queue| queue.receive(load, stop))?;
+        let lost = self.counter.out_of_buffer()?.wrapping_sub(before);
+        Ok(Row { lost: Some(lost.into()), ..self.row(load, &counted) })
+    }
+
+    /// Sends back what arrives.
+    pub fn forward(mut self, load: &Load, stop: &Stop) -> Result<Row, Failure> {
+        let before = self.counter.out_of_buffer()?;
+        let counted = self.each(|_, queue| queue.forward(load, stop))?;
+        let lost = self.counter.out_of_buffer()?.wrapping_sub(before);
+        Ok(Row { lost: Some(lost.into()), ..self.row(load, &counted) })
+    }
+
+    /// Sends frames one by one, each of which comes back.
+    pub fn latency(mut self, to: Mac, load: &Load) -> Result<Row, Failure> {
+        let (rate, mac) = (self.rate, self.mac);
+        let mut times = Histogram::new(3)?;
+        let queue = self.queues.first_mut().ok_or("no queue")?;
+        let mut counted = Counted::default();
+        let one = Load { flows: 1, ..*load };
+        let frame = frames(to, mac, &one).remove(0);
+        for _ in 0..load.frames {
+            let (sent, back) = queue.exchange(&frame)?;
+            times.record(rate.between(sent, back).as_nanos() as u64)?;
+            counted.add(back);
+        }
+        let latency = Some(Latencies::of(load.size, &times, 1)?);
+        Ok(Row { latency, ..self.row(load, &[counted]) })
+    }
+}
+
+/// One end sends, the other receives.
+pub fn stream(sender: End, receiver: End, to: Mac, load: &Load) -> Result<Row, Failure> {
+    let stop = Stop { is_told: true, ..Stop::default() };
+    let counter = Arc::clone(&receiver.counter);
+    let before = counter.out_of_buffer()?;
+    std::thread::scope(|scope| {
+        let receiving = scope.spawn(|| receiver.receive(load, &stop));
+        let sent = sender.transmit(to, load);
+        // Each frame has arrived, or was counted as lost.
+        let begin = Instant::now();
+        while sent.is_ok() && begin.elapsed() < PATIENCE && !receiving.is_finished() {
+            let lost = counter.out_of_buffer()?.wrapping_sub(before);
+            if stop.arrived.load(Ordering::Relaxed) + u64::from(lost) >= load.frames {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.is_over.store(true, Ordering::Relaxed);
+        let row = receiving.join().map_err(|_| "the receiver panicked")?;
+        sent?;
+        row
+    })
+}
+
+/// One end sends, the other sends back.
+pub fn ping_pong(sender: End, other: End, to: Mac, load: &Load) -> Result<Row, Failure> {
+    let stop = Stop { is_told: true, ..Stop::default() };
+    std::thread::scope(|scope| {
+        let forwarding = scope.spawn(|| other.forward(load, &stop));
+        let row = sender.latency(to, load);
+        stop.is_over.store(true, Ordering::Relaxed);
+        forwarding.join().map_err(|_| "the other end panicked")??;
+        row
+    })
+}
+
+impl Stop {
+    /// Whether a thread ends that has received nothing since `last`, the time of its last frame.
+    fn is_now(&self, load: &Load, last: Option<Instant>, begin: Instant) -> Result<bool, Failure> {
+        if self.is_over.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let arrived = self.arrived.load(Ordering::Relaxed);
+        match (self.is_told, arrived, last) {
+            (true, ..) => Ok(false),
+            (false, 0, _) if begin.elapsed() > PATIENCE => {
+                Err(format!("no frame arrived within {} s", PATIENCE.as_secs()).into())
+            }
+            (false, 0, _) => Ok(false),
+            (false, ..) => Ok(arrived >= load.frames || last.unwrap_or(begin).elapsed() > IDLE),
+        }
+    }
+}
+
+impl TestQueue {
+    fn new(pd: &Arc<Pd>, queue: EthernetQueue) -> Result<Self, Failure> {
+        let len = queue.sq().longest_frame().next_multiple_of(64);
+        let mut free = ExclusiveRegion::allocate(pd, 2 * DEPTH as usize * len)?.buffers(len)?;
+        free.truncate(2 * DEPTH as usize);
+        let mut this = TestQueue { queue, free, receives: DEPTH as usize };
+        this.post()?;
+        Ok(this)
+    }
+
+    /// Posts receives up to their number.
+    fn post(&mut self) -> Result<(), Failure> {
+        let mut missing = self.receives - self.queue.in_flight().1;
+        let mut receives = self.queue.receives();
+        while missing > 0
+            && let Some(mut buffer) = self.free.pop()
+        {
+            buffer.set_len(buffer.capacity());
+            receives.receive(buffer)?;
+            missing -= 1;
+        }
+        receives.ring();
+        Ok(())
+    }
+
+    /// Sends `count` of `frames`, in turn: written to all buffers once.
+    fn transmit(&mut self, frames: &[Vec<u8>], count: u64, burst: usize) -> Result<Counted, Failure> {
+        let kinds = frames.iter().cycle();
+        for (buffer, frame) in self.free.iter_mut().zip(kinds) {
+            buffer.set_len(frame.len());
+            buffer.as_mut_slice().copy_from_slice(frame);
+        }
+        let (mut sent, mut counted, mut last) = (0, Counted::default(), Instant::now());
+        while counted.frames < count {
+            let room = (DEPTH as usize - self.queue.in_flight().0).min(self.free.len()).min(burst);
+            let now = room.min(usize::try_from(count - sent).unwrap_or(usize::MAX));
+            // Whole bursts, but for the last.
+            if now == burst || now as u64 == count - sent && now > 0 {
+                let mut batch = self.queue.batch();
+                batch.quiet();
+                for left in (0..now).rev() {
+                    let Some(buffer) = self.free.pop() else { break };
+                    if left == 0 {
+                        batch.signalled();
+                    }
+                    batch.send(buffer, FrameFlags::empty())?;
+                }
+                batch.ring();
+                sent += now as u64;
+            }
+            let before = counted.frames;
+            while let Some(done) = self.queue.poll()? {
+                let told = done.result?;
+                if told.work.side == Side::Send {
+                    counted.add(told.timestamp);
+                    self.free.extend(done.buffer);
+                } else if let Some(buffer) = done.buffer {
+                    // Broadcasts of others.
+                    self.queue.receive(buffer)?;
+                }
+            }
+            if counted.frames > before {
+                last = Instant::now();
+            } else if last.elapsed() > PATIENCE {
+                return Err(format!("{} of {sent} frames that were sent completed", counted.frames).into());
+            }
+        }
+        Ok(counted)
+    }
+
+    fn receive(&mut self, load: &Load, stop: &Stop) -> Result<Counted, Failure> {
+        self.take(load, stop, |this, buffer| {
+            this.free.extend(buffer);
+            Ok(())
+        })
+    }
+
+    fn forward(&mut self, load: &Load, stop: &Stop) -> Result<Counted, Failure> {
+        self.take(load, stop, |this, buffer| {
+            let Some(mut buffer) = buffer else { return Ok(()) };
+            let (to, from) = buffer.as_mut_slice().split_at_mut(6);
+            to.swap_with_slice(&mut from[..6]);
+            let sent = this.queue.send(buffer, FrameFlags::empty());
+            if let Err(refused) = sent {
+                this.free.extend(refused.buffer);
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes frames until the end; `with` gets each buffer, with the frame's length.
+    fn take(
+        &mut self,
+        load: &Load,
+        stop: &Stop,
+        with: impl Fn(&mut Self, Option<Buffer>) -> Result<(), Failure>,
+    ) -> Result<Counted, Failure> {
+        let (mut counted, begin) = (Counted::default(), Instant::now());
+        let (mut last, mut empty) = (None, 0);
+        loop {
+            let before = counted.frames;
+            for _ in 0..load.burst {
+                let Some(done) = self.queue.poll()? else { break };
+                let told = done.result?;
+                if told.work.side == Side::Send {
+                    self.free.extend(done.buffer);
+                    continue;
+                }
+                let is_ours = done.received().is_some_and(|frame| is_ours(frame, load));
+                let mut buffer = done.buffer;
+                match is_ours {
+                    true => {
+                        counted.add(told.timestamp);
+                        buffer.iter_mut().for_each(|buffer| buffer.set_len(told.byte_len as usize));
+                        with(self, buffer)?;
+                    }
+                    false => self.free.extend(buffer),
+                }
+            }
+            self.post()?;
+            if counted.frames > before {
+                stop.arrived.fetch_add(counted.frames - before, Ordering::Relaxed);
+                (last, empty) = (None, 0);
+                continue;
+            }
+            empty += 1;
+            if empty % POLLS == 0 {
+                let since = *last.get_or_insert_with(Instant::now);
+                if stop.is_now(load, Some(since), begin)? {
+                    return Ok(counted);
+                }
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Sends `frame`, and waits until it comes back: when the card had sent it, and when it had it again.
+    fn exchange(&mut self, frame: &[u8]) -> Result<(Timestamp, Timestamp), Failure> {
+        let mut buffer = self.free.pop().ok_or("no buffer")?;
+        buffer.set_len(frame.len());
+        buffer.as_mut_slice().copy_from_slice(frame);
+        self.queue.send(buffer, FrameFlags::empty())?;
+        let (mut sent, mut back, begin) = (None, None, Instant::now());
+        let mut empty = 0;
+        loop {
+            let Some(done) = self.queue.poll()? else {
+                empty += 1;
+                if empty % POLLS == 0 && begin.elapsed() > PATIENCE {
+                    return Err(format!("a frame did not come back within {} s", PATIENCE.as_secs()).into());
+                }
+                std::hint::spin_loop();
+                continue;
+            };
+            let told = done.result?;
+            match told.work.side {
+                Side::Send => sent = Some(told.timestamp),
+                Side::Receive if done.received().is_some_and(|heard| heard.get(12..) == frame.get(12..)) => {
+                    back = Some(told.timestamp);
+                }
+                Side::Receive => {}
+            }
+            self.free.extend(done.buffer);
+            self.post()?;
+            if let (Some(sent), Some(back)) = (sent, back) {
+                return Ok((sent, back));
+            }
+        }
+    }
+}
+
+/// Whether it is a frame of the measurement, or what else may be on a wire.
+fn is_ours(frame: &[u8], load: &Load) -> bool {
+    frame.len() == load.size - CHECK && frame.get(12..14) == Some(&[8, 0])
+}
+
+/// A frame of each flow: a UDP datagram over IPv4, without a checksum of its own.
+fn frames(to: Mac, from: Mac, load: &Load) -> Vec<Vec<u8>> {
+    let ip_len = (load.size - CHECK - 14) as u16;
+    let mut ip = [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1];
+    ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
+    let sum: u32 = ip.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = [&to.0[..], &from.0, &[8, 0], &ip, &[0, 0, 0, 9], &(ip_len - 20).to_be_bytes(), &[0, 0]].concat();
+    frame.resize(load.size - CHECK, 0x5a);
+    let of_flow = |flow: u16| {
+        let mut frame = frame.clone();
+        frame[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&(1024 + flow).to_be_bytes());
+        frame
+    };
+    (0..load.flows).map(of_flow).collect()
+}
