@@ -40,18 +40,18 @@ pub fn measure(extent: Extent) -> Result<(), Failure> {
     let clock = clock();
     for &count in extent.queue_pairs() {
         let stage = Stage::new()?;
-        let mut lane = Lane::new(&stage, count)?;
+        let mut worker = Worker::new(&stage, count)?;
         let held = hold_still(&stage.handle)?;
-        let (mut posts, mut polls) = lane.time(if extent == Extent::Full { ROUNDS } else { SHORT })?;
+        let (mut posts, mut polls) = worker.time(if extent == Extent::Full { ROUNDS } else { SHORT })?;
         let [post, poll] = [&mut posts, &mut polls].map(|samples| (median(samples) - clock) / POSTS as f64);
         let instructions = |what| {
             let count = counts.as_ref().ok()?.get(&format!("{what} {count}"))?;
             Some(format!("{:.1}", count / POSTS as f64))
         };
         let [posts, polls] = ["post", "poll"].map(|what| instructions(what).unwrap_or("-".into()));
-        println!("| {count} | {post:.1} | {poll:.1} | {posts} | {polls} | {} | {} |", lane.heap, lane.umem);
+        println!("| {count} | {post:.1} | {poll:.1} | {posts} | {polls} | {} | {} |", worker.heap, worker.umem);
         // Firmware no longer answers, so the next card is a new one.
-        std::mem::forget((lane, stage, held));
+        std::mem::forget((worker, stage, held));
     }
     if let Err(why) = counts {
         println!("\ninstructions: not measured: {why}");
@@ -65,13 +65,13 @@ pub fn child() -> Result<(), Failure> {
     callgrind::count_nothing();
     for &count in Extent::Full.queue_pairs().iter().filter(|count| **count <= COUNTED) {
         let stage = Stage::new()?;
-        let mut lane = Lane::new(&stage, count)?;
+        let mut worker = Worker::new(&stage, count)?;
         let held = hold_still(&stage.handle)?;
         for _ in 0..2 {
-            lane.round(|_, work| work())?;
+            worker.round(|_, work| work())?;
         }
-        lane.round(|what, work| callgrind::count(&format!("{what} {count}"), work))?;
-        std::mem::forget((lane, stage, held));
+        worker.round(|what, work| callgrind::count(&format!("{what} {count}"), work))?;
+        std::mem::forget((worker, stage, held));
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ struct Connection {
 }
 
 /// A hub, and the card's part.
-struct Lane {
+struct Worker {
     hub: Hub<u64>,
     connections: Vec<Connection>,
     /// The completion queue as the card sees it, its entries, and the number of completions written.
@@ -100,7 +100,7 @@ struct Lane {
     card: FunctionHandle,
 }
 
-impl Lane {
+impl Worker {
     /// A hub with `count` connections, each of which has sent itself a message.
     fn new(stage: &Stage, count: usize) -> Result<Self, Failure> {
         let mut options = HubOptions::default();
@@ -129,7 +129,7 @@ impl Lane {
         let (ring, entries, numbers) = of_card.flatten().ok_or("the model does not know the queues")?;
         let connections = ids.into_iter().zip(numbers);
         let connections = connections.map(|(id, (qpn, user_index))| Connection { id, qpn, user_index, posted: 1 });
-        Ok(Lane {
+        Ok(Worker {
             hub,
             connections: connections.collect(),
             ring,
@@ -151,7 +151,7 @@ impl Lane {
             *place = self.next as u32;
             self.next = (self.next + STRIDE) % self.connections.len();
         }
-        let Lane { hub, connections, turn, .. } = self;
+        let Worker { hub, connections, turn, .. } = self;
         if !measured("post", &mut || post(hub, connections, turn).is_ok()) {
             return Err("a send queue is full".into());
         }

@@ -57,14 +57,14 @@ pub fn child() -> Result<(), Failure> {
     callgrind::count_nothing();
     for &count in Extent::Full.queue_pairs().iter().filter(|count| **count <= COUNTED) {
         let stage = Stage::new()?;
-        let mut lane = Lane::new(&stage, count)?;
+        let mut worker = Worker::new(&stage, count)?;
         let held = hold_still(&stage.handle)?;
         for _ in 0..2 {
-            lane.round(|_, work| work())?;
+            worker.round(|_, work| work())?;
         }
-        lane.round(|what, work| callgrind::count(&format!("{what} {count}"), work))?;
+        worker.round(|what, work| callgrind::count(&format!("{what} {count}"), work))?;
         // Firmware no longer answers, so the next card is a new one.
-        std::mem::forget((lane, stage, held));
+        std::mem::forget((worker, stage, held));
     }
     Ok(())
 }
@@ -72,11 +72,11 @@ pub fn child() -> Result<(), Failure> {
 /// Nanoseconds of a post and of a poll: medians over the rounds of all threads, which run concurrently.
 fn time(threads: usize, count: usize, rounds: usize) -> Result<(f64, f64), Failure> {
     let stage = Stage::new()?;
-    let lanes = (0..threads).map(|_| Lane::new(&stage, count / threads)).collect::<Result<Vec<_>, _>>()?;
+    let workers = (0..threads).map(|_| Worker::new(&stage, count / threads)).collect::<Result<Vec<_>, _>>()?;
     let held = hold_still(&stage.handle)?;
     let start = Barrier::new(threads);
     let samples = std::thread::scope(|scope| {
-        let running: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| lane.time(&start, rounds))).collect();
+        let running: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.time(&start, rounds))).collect();
         running.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?).collect::<Result<Vec<_>, _>>()
     });
     let (mut posts, mut polls) = (Vec::new(), Vec::new());
@@ -99,7 +99,7 @@ struct Queue {
 }
 
 /// A thread's queue pairs.
-struct Lane {
+struct Worker {
     queues: Vec<Queue>,
     /// Queue pair by number.
     by_number: Vec<u32>,
@@ -117,7 +117,7 @@ struct Lane {
     _qps: Vec<Arc<QueuePair>>,
 }
 
-impl Lane {
+impl Worker {
     /// `count` queue pairs, each of which has sent a message.
     fn new(stage: &Stage, count: usize) -> Result<Self, Failure> {
         let mut desk = stage.desk()?;
@@ -134,7 +134,7 @@ impl Lane {
         }
         let cqn = desk.completions.cq().cqn();
         let ring = stage.handle.with(move |f| Some(f.nic.objects.cqs.get(cqn)?.ring.clone())).flatten();
-        Ok(Lane {
+        Ok(Worker {
             queues,
             by_number,
             first_number,
@@ -157,12 +157,12 @@ impl Lane {
             *place = self.next as u32;
             self.next = (self.next + STRIDE) % self.queues.len();
         }
-        let Lane { queues, turn, from, to, .. } = self;
+        let Worker { queues, turn, from, to, .. } = self;
         if !measured("post", &mut || post(queues, turn, *from, *to).is_ok()) {
             return Err("a send queue is full".into());
         }
         self.complete()?;
-        let Lane { queues, by_number, first_number, desk, .. } = self;
+        let Worker { queues, by_number, first_number, desk, .. } = self;
         if !measured("poll", &mut || poll(&mut desk.completions, queues, by_number, *first_number).is_some()) {
             return Err("a completion is missing".into());
         }

@@ -2,7 +2,7 @@
 
 use mlx5_benches::{Failure, callgrind};
 
-use super::rows::{Lane, Row};
+use super::rows::{Loop, Row};
 
 /// Argument for the child process that counts.
 pub const ARGUMENT: &str = "--count";
@@ -10,15 +10,15 @@ pub const ARGUMENT: &str = "--count";
 /// Instructions per operation, of the driver and by hand.
 pub type Counts = Vec<(f64, f64)>;
 
-fn count(lane: &mut Lane, name: &str) {
+fn count(measured: &mut Loop, name: &str) {
     // Once to warm up, once counted.
-    (lane.ready)();
-    (lane.run)();
-    (lane.ready)();
-    callgrind::count(name, || (lane.run)());
+    (measured.ready)();
+    (measured.run)();
+    (measured.ready)();
+    callgrind::count(name, || (measured.run)());
 }
 
-/// Runs in the child process: every lane, once for each count.
+/// Runs in the child process: every loop, once for each count.
 pub fn child(rows: &mut [Row]) {
     callgrind::count_nothing();
     for (i, row) in rows.iter_mut().enumerate() {

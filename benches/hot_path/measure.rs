@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use mlx5_benches::Failure;
 
-use super::rows::{Lane, Row};
+use super::rows::{Loop, Row};
 
 /// Nanoseconds per operation: medians over all rounds.
 pub struct Time {
@@ -16,10 +16,10 @@ pub struct Time {
     pub noise: f64,
 }
 
-fn run_once(lane: &mut Lane) -> (u64, u64) {
-    (lane.ready)();
+fn run_once(measured: &mut Loop) -> (u64, u64) {
+    (measured.ready)();
     let start = Instant::now();
-    let result = (lane.run)();
+    let result = (measured.run)();
     (start.elapsed().as_nanos() as u64, result)
 }
 
@@ -30,29 +30,29 @@ fn median(samples: &mut [u64]) -> f64 {
 
 /// Cost of reading the clock twice, subtracted from each measurement.
 fn clock(rounds: usize) -> f64 {
-    let mut nothing = Lane { ready: Box::new(|| {}), run: Box::new(|| 0) };
+    let mut nothing = Loop { ready: Box::new(|| {}), run: Box::new(|| 0) };
     let mut samples: Vec<u64> = (0..rounds).map(|_| run_once(&mut nothing).0).collect();
     median(&mut samples)
 }
 
-/// Runs the three lanes in turn; each round starts with another one.
+/// Runs the three loops in turn; each round starts with another one.
 ///
 /// # Errors
-/// The lanes do different things.
+/// The loops do different things.
 pub fn time(row: &mut Row, rounds: usize) -> Result<Time, Failure> {
     const WARM_UP: usize = 32;
     let clock = clock(rounds);
     let mut samples: [Vec<u64>; 3] = Default::default();
     let [first, second] = &mut row.bare;
-    let lanes = [&mut row.driver, first, second];
+    let loops = [&mut row.driver, first, second];
     for round in 0..WARM_UP + rounds {
         let mut results = [0; 3];
         for turn in 0..3 {
-            let lane = (round + turn) % 3;
-            let (nanoseconds, result) = run_once(lanes[lane]);
-            results[lane] = result;
+            let at = (round + turn) % 3;
+            let (nanoseconds, result) = run_once(loops[at]);
+            results[at] = result;
             if round >= WARM_UP {
-                samples[lane].push(nanoseconds);
+                samples[at].push(nanoseconds);
             }
         }
         if results != [results[0]; 3] || (round == 0 && !(row.same)()) {

@@ -15,10 +15,10 @@ use super::request::Requests;
 use super::stage::{PROOF_CQES, PROOF_WQEBBS, Pair, RING, Shared, Stage, completions, shared};
 
 /// One side of a measurement.
-pub struct Lane {
+pub struct Loop {
     /// Unmeasured preparation: makes room, writes completions.
     pub ready: Box<dyn FnMut()>,
-    /// The measured work: [`Row::operations`] operations. Its result must be the same for all lanes of a row.
+    /// The measured work: [`Row::operations`] operations. Its result must be the same for all loops of a row.
     pub run: Box<dyn FnMut() -> u64>,
 }
 
@@ -27,10 +27,10 @@ pub struct Row {
     pub name: String,
     /// Operations of one run.
     pub operations: usize,
-    pub driver: Lane,
-    /// Two equal lanes: their difference is the machine's noise.
-    pub bare: [Lane; 2],
-    /// Whether the lanes have stored the same bytes.
+    pub driver: Loop,
+    /// Two equal loops: their difference is the machine's noise.
+    pub bare: [Loop; 2],
+    /// Whether the loops have stored the same bytes.
     pub same: Box<dyn Fn() -> bool>,
 }
 
@@ -69,7 +69,7 @@ impl<D: DoorbellMode + 'static> Sending<D> {
         let (pair, requests) = (Rc::clone(&self.pair), Rc::clone(&self.requests));
         let qpn = pair.sender_qpn;
         let (state, again) = (Rc::clone(&pair.sender), Rc::clone(&pair.sender));
-        let driver = Lane {
+        let driver = Loop {
             ready: Box::new(move || state.borrow_mut().complete(qpn)),
             run: Box::new(move || {
                 let mut state = again.borrow_mut();
@@ -80,15 +80,15 @@ impl<D: DoorbellMode + 'static> Sending<D> {
                 0
             }),
         };
-        let lane = |ring: &Shared<Ring>| {
+        let by_hand = |ring: &Shared<Ring>| {
             let (ring, requests) = (Rc::clone(ring), Rc::clone(&self.requests));
             let run = move || {
                 bare(&mut ring.borrow_mut(), &requests, operations);
                 0
             };
-            Lane { ready: Box::new(|| {}), run: Box::new(run) }
+            Loop { ready: Box::new(|| {}), run: Box::new(run) }
         };
-        let bare = [lane(&self.bare[0]), lane(&self.bare[1])];
+        let bare = [by_hand(&self.bare[0]), by_hand(&self.bare[1])];
         let rings = [Rc::clone(&self.bare[0]), Rc::clone(&self.bare[1])];
         let same = move || {
             (0..operations).map(|i| i * usize::from(wqebbs) * 64).all(|at| {
@@ -184,7 +184,7 @@ fn receive(
     let qpn = pair.receiver_qpn;
     let (state, again) = (Rc::clone(&pair.receiver), Rc::clone(&pair.receiver));
     let ours = Rc::clone(requests);
-    let driver = Lane {
+    let driver = Loop {
         ready: Box::new(move || state.borrow_mut().complete(qpn)),
         run: Box::new(move || {
             let mut state = again.borrow_mut();
@@ -195,20 +195,20 @@ fn receive(
             0
         }),
     };
-    let lane = |ring: &Shared<Ring>| {
+    let by_hand = |ring: &Shared<Ring>| {
         let (ring, requests) = (Rc::clone(ring), Rc::clone(requests));
         let run = move || {
             bare(&mut ring.borrow_mut(), &requests, RING);
             0
         };
-        Lane { ready: Box::new(|| {}), run: Box::new(run) }
+        Loop { ready: Box::new(|| {}), run: Box::new(run) }
     };
     let (pair, same) = (Rc::clone(pair), rings.clone());
     Row {
         name: name.into(),
         operations: RING,
         driver,
-        bare: [lane(&rings[0]), lane(&rings[1])],
+        bare: [by_hand(&rings[0]), by_hand(&rings[1])],
         same: Box::new(move || {
             let ours = pair.card.receives(0, RING * 16);
             same.iter().all(|ring| ring.borrow().bytes(0, RING * 16) == ours)
@@ -223,13 +223,13 @@ type RetireDriver = fn(&mut CompletionQueue, &mut SendQueue<Plain>, usize) -> Op
 /// A value that no sum of completions has.
 const FEWER: u64 = u64::MAX;
 
-/// The lanes that poll by hand the given completions.
+/// The loops that poll by hand the given completions.
 fn by_hand(
     rings: &[Shared<Ring>; 2],
     qpn: u32,
     poll: impl Fn(&mut Ring, usize) -> Option<u64> + Copy + 'static,
-) -> [Lane; 2] {
-    let lane = |ring: &Shared<Ring>| {
+) -> [Loop; 2] {
+    let by_hand = |ring: &Shared<Ring>| {
         let (ring, again) = (Rc::clone(ring), Rc::clone(ring));
         let ready = move || {
             let mut ring = ring.borrow_mut();
@@ -238,15 +238,15 @@ fn by_hand(
             }
         };
         let run = move || poll(&mut again.borrow_mut(), RING).unwrap_or(FEWER);
-        Lane { ready: Box::new(ready), run: Box::new(run) }
+        Loop { ready: Box::new(ready), run: Box::new(run) }
     };
-    [lane(&rings[0]), lane(&rings[1])]
+    [by_hand(&rings[0]), by_hand(&rings[1])]
 }
 
 fn poll(pair: &Rc<Pair<Plain>>, rings: &[Shared<Ring>; 2], name: &str, driver: PollDriver, bare: PollBare) -> Row {
     let qpn = pair.sender_qpn;
     let (cq, again, card) = (Rc::clone(&pair.cq), Rc::clone(&pair.cq), pair.card.clone());
-    let driver = Lane {
+    let driver = Loop {
         ready: Box::new(move || {
             let mut cq = cq.borrow_mut();
             completions(cq.produced, RING, qpn, 0, 1).for_each(|(at, cqe)| card.complete(at, &cqe));
@@ -268,7 +268,7 @@ fn poll_and_retire(
     let (pair, requests) = (Rc::clone(&sending.pair), Rc::clone(&sending.requests));
     let (again, qpn) = (Rc::clone(&pair), pair.sender_qpn);
     let mut bare_rings = sending.bare.clone();
-    let driver = Lane {
+    let driver = Loop {
         ready: Box::new(move || {
             let (mut sender, mut cq) = (pair.sender.borrow_mut(), pair.cq.borrow_mut());
             sender.complete(qpn);
@@ -286,25 +286,25 @@ fn poll_and_retire(
             u64::from(black_box(retired).is_none())
         }),
     };
-    // Lanes may retire different WQEs, but all must be retired.
+    // Loops may retire different WQEs, but all must be retired.
     let bare = by_hand(rings, qpn, move |ring, count| black_box(bare(ring, count)).map(|_| 0));
     Row { name: name.into(), operations: RING, driver, bare, same: Box::new(|| true) }
 }
 
 fn poll_empty(pair: &Rc<Pair<Plain>>, rings: &[Shared<Ring>; 2]) -> Row {
     let cq = Rc::clone(&pair.cq);
-    let lane = |ring: &Shared<Ring>| {
+    let by_hand = |ring: &Shared<Ring>| {
         let ring = Rc::clone(ring);
-        Lane { ready: Box::new(|| {}), run: Box::new(move || u64::from(ring.borrow_mut().poll_empty(RING))) }
+        Loop { ready: Box::new(|| {}), run: Box::new(move || u64::from(ring.borrow_mut().poll_empty(RING))) }
     };
     Row {
         name: "poll an empty queue".into(),
         operations: RING,
-        driver: Lane {
+        driver: Loop {
             ready: Box::new(|| {}),
             run: Box::new(move || u64::from(driver::poll_empty(&mut cq.borrow_mut().queue, RING))),
         },
-        bare: [lane(&rings[0]), lane(&rings[1])],
+        bare: [by_hand(&rings[0]), by_hand(&rings[1])],
         same: Box::new(|| true),
     }
 }
