@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mlx5_dv::objects::{
-    AccessFlags, AddressHandle, AddressPath, AnyDoorbell, BlueFlame, CqOptions, DatagramAttributes, DoorbellMode,
-    InitAttributes, MULTICAST_QPN, Membership, MemoryRegion, Pd, Plain, QpChanges, QpOptions, QueuePair, RtrAttributes,
-    RtsAttributes, Uar,
+    AccessFlags, AddressHandle, AddressPath, AnyDoorbell, BlueFlame, Buffer, CqOptions, DatagramAttributes,
+    DoorbellMode, ExclusiveRegion, InitAttributes, MULTICAST_QPN, Membership, MemoryRegion, Pd, Plain, QpChanges,
+    QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
 use mlx5_dv::queue::{
-    Completion, CompletionQueue, DatagramSendQueue, GRH, PostError, ReceiveQueue, Side, WorkError, WrFlags,
+    Completion, CompletionQueue, DatagramOptions, DatagramQueue, DatagramSendQueue, Failure, Full, GRH, PostError,
+    ReceiveQueue, RefusedReason, Side, WorkError, WrFlags,
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
@@ -287,4 +288,114 @@ fn a_group_hears_what_is_sent_to_it_as_long_as_it_listens() {
     a.send(&b.handle(&a.device), b"you alone");
     assert_eq!(b.heard().1[GRH..], *b"you alone");
     assert_eq!(sim.violations(), []);
+}
+
+/// Two queues with buffers, each on a function of its own, the second with all of its receives posted; how the first
+/// reaches the second; and buffers to send.
+fn queues() -> (Sim, DatagramQueue, DatagramQueue, AddressHandle, Vec<Buffer>) {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut options = DatagramOptions::new(QKEY);
+    (options.send_depth, options.recv_depth) = (4, 4);
+    let open = |function| {
+        let device = sim.open(function).unwrap();
+        let pd = Pd::alloc(&device).unwrap();
+        let buffers = ExclusiveRegion::allocate(&pd, 4 * ROOM).unwrap().buffers(ROOM).unwrap();
+        let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
+        (DatagramQueue::new(&pd, options.clone()).unwrap(), device, path, buffers)
+    };
+    let (a, device, _, ours) = open(0);
+    let (mut b, _, path, theirs) = open(1);
+    let mut receives = b.receives();
+    for buffer in theirs {
+        receives.receive(buffer).unwrap();
+    }
+    receives.ring();
+    let to = AddressHandle::new(&device, &path, b.queue_pair().qpn(), QKEY).unwrap();
+    (sim, a, b, to, ours)
+}
+
+#[test]
+fn datagrams_are_read_and_filled_in_place_and_their_buffers_come_back() {
+    let (sim, mut a, mut b, to, mut spare) = queues();
+    let mut held: Option<Buffer> = None;
+    for round in 0..20u8 {
+        let mut buffer = spare.pop().unwrap();
+        buffer.set_len(100 + usize::from(round));
+        buffer.as_mut_slice().fill(round);
+        match round % 2 {
+            0 => a.send(&to, buffer).unwrap(),
+            _ => a.send_imm(&to, buffer, round.into()).unwrap(),
+        };
+        let done = b.wait(SOON).unwrap();
+        assert_eq!(done.received().unwrap()[GRH..], vec![round; 100 + usize::from(round)]);
+        let completion = done.result.unwrap();
+        assert_eq!(completion.imm(), (round % 2 == 1).then_some(round.into()));
+        assert_eq!(completion.remote_qpn, a.queue_pair().qpn());
+        // What came before is untouched as long as it is held.
+        if let Some(before) = held.replace(done.buffer.unwrap()) {
+            assert!(before.as_slice()[GRH..GRH + 100].iter().all(|&byte| byte == round - 1));
+            b.receive(before).unwrap();
+        }
+        spare.push(a.wait(SOON).unwrap().buffer.unwrap());
+    }
+    a.send_inline(&to, b"copied").unwrap();
+    assert_eq!(b.wait(SOON).unwrap().received().unwrap()[GRH..], *b"copied");
+    assert_eq!((a.wait(SOON).unwrap().received(), b.in_flight()), (None, (0, 2)));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_batch_of_datagrams_may_be_quiet_and_a_full_queue_returns_the_buffer() {
+    let (sim, mut a, mut b, to, buffers) = queues();
+    let mut batch = a.batch().unwrap();
+    batch.quiet();
+    for (number, mut buffer) in (0..).zip(buffers) {
+        buffer.set_len(8);
+        buffer.as_mut_slice().fill(number);
+        batch.send(&to, buffer).unwrap();
+    }
+    assert_eq!(batch.send_inline(&to, b"one too many").unwrap_err().reason, RefusedReason::Post(PostError::Full(Full)));
+    batch.ring();
+    for number in 0..4 {
+        assert_eq!(b.wait(SOON).unwrap().received().unwrap()[GRH..], [number; 8]);
+        assert_eq!(a.wait(SOON).unwrap().buffer.unwrap().as_slice(), [number; 8]);
+    }
+    assert_eq!(a.in_flight(), (0, 0));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_reset_returns_all_buffers_of_datagrams_and_the_queue_goes_on() {
+    let (sim, mut a, mut b, to, mut buffers) = queues();
+    a.send_inline(&to, b"never polled").unwrap();
+    a.wait(SOON).unwrap();
+    let back = b.reset().unwrap();
+    assert_eq!((back.len(), b.in_flight()), (4, (0, 0)));
+    assert!(b.poll().unwrap().is_none());
+    for buffer in back {
+        b.receive(buffer).unwrap();
+    }
+    buffers[0].set_len(5);
+    buffers[0].as_mut_slice().copy_from_slice(b"again");
+    a.send(&to, buffers.remove(0)).unwrap();
+    assert_eq!(b.wait(SOON).unwrap().received().unwrap()[GRH..], *b"again");
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_datagram_longer_than_its_buffer_ends_the_queue_until_a_reset() {
+    let (_sim, mut a, mut b, to, mut buffers) = queues();
+    let mut back = b.reset().unwrap();
+    back.iter_mut().for_each(|buffer| buffer.set_len(GRH + 4));
+    for buffer in back {
+        b.receive(buffer).unwrap();
+    }
+    a.send(&to, buffers.remove(0)).unwrap();
+    let done = b.wait(SOON).unwrap();
+    assert!(matches!(done.result, Err(WorkError { failure: Failure::Syndrome(_), .. })), "{done:?}");
+    assert!(done.received().is_none() && done.buffer.is_some());
+    assert_eq!(b.reset().unwrap().len(), 3);
+    b.receive(done.buffer.unwrap()).unwrap();
+    a.send_inline(&to, b"fit").unwrap();
+    assert_eq!(b.wait(SOON).unwrap().received().unwrap()[GRH..], *b"fit");
 }

@@ -11,9 +11,10 @@
 //! # Three levels
 //! 1. [`SendQueue`], [`ReceiveQueue`], [`CompletionQueue`]: work requests by address and key. Posting memory is
 //!    `unsafe`.
-//! 2. [`Connection`]: takes a buffer with each work request and returns it with its completion. [`Endpoint`]: holds a
-//!    memory region and posts any part of it, in batches, signalled or not. [`DatagramEndpoint`]: the same for
-//!    datagrams. [`Hub`]: hundreds of connections on one thread, which share their receives. All are safe.
+//! 2. [`Connection`]: takes a buffer with each work request and returns it with its completion; what it receives is a
+//!    slice. [`DatagramQueue`]: the same for datagrams. [`Endpoint`]: holds a memory region and posts any part of it,
+//!    in batches, signalled or not; it reads and writes by copies. [`DatagramEndpoint`]: the same for datagrams.
+//!    [`Hub`]: hundreds of connections on one thread, which share their receives. All are safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
 //!
 //! [`UnreliableSendQueue`], [`UnreliableConnection`] and [`UnreliableEndpoint`] are levels 1 and 2 for unreliable
@@ -43,8 +44,9 @@ pub use completion::decode::{Completion, Failure, Operation, Side, Work, WorkErr
 pub use completion::{CompletionQueue, Completions};
 pub use error::{Full, PostError, RetireError};
 pub use events::{EventQueue, EventSource};
-pub use owning::batch::{ConnectionBatch, ConnectionReceives};
+pub use owning::batch::{ConnectionBatch, ConnectionReceives, DatagramBatch};
 pub use owning::connection::{Connection, UnreliableConnection, WaitError};
+pub use owning::datagram_queue::DatagramQueue;
 pub use owning::datagrams::{DatagramEndpoint, DatagramOptions, DatagramSends};
 pub use owning::dynamic::{DcInitiator, DcReceiver};
 pub use owning::endpoint::{

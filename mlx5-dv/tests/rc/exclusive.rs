@@ -139,3 +139,42 @@ fn an_immediate_of_an_rdma_write_is_no_message_in_the_buffer() {
     drop((a, b, done, region, target));
     card.end();
 }
+
+#[test]
+fn a_reset_returns_every_buffer_and_the_connection_connects_again() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card, &ConnectionOptions::default());
+    let region = ExclusiveRegion::allocate(&card.pd, 4096).unwrap();
+    let buffers = region.buffers(256).unwrap();
+    let count = buffers.len();
+    for (number, buffer) in buffers.into_iter().enumerate() {
+        // Sends that nobody polls, messages that nobody polls but one, and receives without a message.
+        if number < 4 {
+            a.send(buffer).unwrap()
+        } else {
+            b.receive(buffer).unwrap()
+        };
+    }
+    let first = b.wait(SOON).unwrap();
+    let before = (a.local().unwrap(), b.local().unwrap());
+    let mut back = a.reset().unwrap();
+    back.extend(b.reset().unwrap());
+    back.extend(first.buffer);
+    assert_eq!((back.len(), a.in_flight(), b.in_flight()), (count, (0, 0), (0, 0)));
+    assert!(a.poll().unwrap().is_none() && b.poll().unwrap().is_none(), "completions of the old connection");
+    let (ours, theirs) = (a.local().unwrap(), b.local().unwrap());
+    assert!(ours.psn != before.0.psn && theirs.psn != before.1.psn, "late packets would be taken");
+
+    let (message, target) = (back.pop().unwrap(), back.pop().unwrap());
+    b.receive(target).unwrap();
+    let refused = a.send(message).unwrap_err();
+    assert!(refused.to_string().contains("call connect first"), "{refused}");
+    let mut message = refused.buffer.unwrap();
+    message.as_mut_slice().fill(9);
+    a.connect(&theirs).unwrap();
+    b.connect(&ours).unwrap();
+    a.send_blocking(message, SOON).unwrap();
+    assert_eq!(b.wait(SOON).unwrap().received().unwrap(), [9; 256]);
+    drop((a, b, back, region));
+    card.end();
+}

@@ -3,12 +3,13 @@
 use std::mem;
 
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AnyDoorbell, Buffer, ReceiveRingOwner};
+use crate::objects::{AddressHandle, AnyDoorbell, Buffer, ReceiveRingOwner};
 use crate::queue::completion::decode::Side;
 use crate::queue::error::PostError;
 use crate::queue::owning::in_flight::{InFlight, Refused, RefusedReason, Ticket, UNREPORTED};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
-use crate::queue::send::service::{Connected, Messages};
+use crate::queue::send::datagram::Datagrams;
+use crate::queue::send::service::{Connected, Messages, Service};
 use crate::queue::send::wqe::WrFlags;
 use crate::queue::send::{SendBatch, SendQueue};
 
@@ -16,7 +17,7 @@ use crate::queue::send::{SendBatch, SendQueue};
 /// the card with one doorbell: when it is [rung](Self::ring) or dropped. Each takes its buffer; one that is refused
 /// returns it and changes nothing.
 #[derive(Debug)]
-pub struct ConnectionBatch<'a, S: Connected = Messages> {
+pub struct ConnectionBatch<'a, S: Service = Messages> {
     /// `None` before the connection is connected.
     sends: Option<SendBatch<'a, AnyDoorbell, S>>,
     in_flight: &'a mut InFlight,
@@ -26,7 +27,11 @@ pub struct ConnectionBatch<'a, S: Connected = Messages> {
     is_quiet: bool,
 }
 
-impl<S: Connected> Drop for ConnectionBatch<'_, S> {
+/// Datagrams of a [`DatagramQueue`](crate::queue::DatagramQueue), which go to the card with one doorbell, as the work
+/// requests of a connection do.
+pub type DatagramBatch<'a> = ConnectionBatch<'a, Datagrams>;
+
+impl<S: Service> Drop for ConnectionBatch<'_, S> {
     /// Rings: the buffers of what was posted are in flight, and come back by completions alone.
     #[inline(always)]
     fn drop(&mut self) {
@@ -36,7 +41,7 @@ impl<S: Connected> Drop for ConnectionBatch<'_, S> {
     }
 }
 
-impl<'a, S: Connected> ConnectionBatch<'a, S> {
+impl<'a, S: Service> ConnectionBatch<'a, S> {
     #[inline(always)]
     pub(super) fn new(
         queue: Option<&'a mut SendQueue<AnyDoorbell, S>>,
@@ -50,7 +55,8 @@ impl<'a, S: Connected> ConnectionBatch<'a, S> {
     /// completes with the next one that has a CQE, of this batch or a later one: just before it, in order. One that
     /// takes the last free slot of the queue has a CQE all the same, so that a full queue always completes.
     ///
-    /// To wait for the last of them, post one that is not quiet; [`nop`](Self::nop) will do.
+    /// To wait for the last of them, post one that is not quiet; on a connection, [`nop`](ConnectionBatch::nop) will
+    /// do.
     #[inline(always)]
     pub fn quiet(&mut self) {
         self.is_quiet = true;
@@ -117,6 +123,12 @@ impl<'a, S: Connected> ConnectionBatch<'a, S> {
         Ok(self.in_flight.keep_all(Side::Send, buffers, completes))
     }
 
+    /// Rings the doorbell: hands the batch to the card. Dropping it does the same.
+    #[inline(always)]
+    pub fn ring(self) {}
+}
+
+impl<S: Connected> ConnectionBatch<'_, S> {
     /// A work request that does nothing but complete. Errors: [`Refused`].
     #[inline(always)]
     pub fn nop(&mut self) -> Result<Ticket, Refused> {
@@ -226,10 +238,31 @@ impl<'a, S: Connected> ConnectionBatch<'a, S> {
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
         self.post(None, |batch, id, flags, _| batch.write_inline(id, flags, remote, data))
     }
+}
 
-    /// Rings the doorbell: hands the batch to the card. Dropping it does the same.
+impl ConnectionBatch<'_, Datagrams> {
+    /// SEND of `buffer` to `to`. Errors: [`Refused`], with the buffer.
     #[inline(always)]
-    pub fn ring(self) {}
+    pub fn send(&mut self, to: &AddressHandle, buffer: Buffer) -> Result<Ticket, Refused> {
+        // SAFETY: `post` keeps the buffer, and with it its region, until its completion, or until the queue pair was
+        // reset or destroyed.
+        self.post(Some(buffer), |batch, id, flags, elements| unsafe { batch.send(id, flags, to, elements) })
+    }
+
+    /// As [`send`](Self::send), with immediate data and the solicited bit.
+    #[inline(always)]
+    pub fn send_imm(&mut self, to: &AddressHandle, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
+        self.post(Some(buffer), |batch, id, flags, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.send_imm(id, flags | WrFlags::SOLICITED, to, imm, elements) }
+        })
+    }
+
+    /// SEND of `data`, which is copied at once, to `to`. Errors: [`Refused`].
+    #[inline(always)]
+    pub fn send_inline(&mut self, to: &AddressHandle, data: &[u8]) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.send_inline(id, flags, to, data))
+    }
 }
 
 impl ConnectionBatch<'_> {

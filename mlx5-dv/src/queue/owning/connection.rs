@@ -16,7 +16,7 @@ use crate::memory::RemoteAddress;
 use crate::objects::{AccessFlags, AnyDoorbell, Buffer, DoorbellKind, Pd, QueuePair, RtrAttributes, RtsAttributes};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, WorkError};
-use crate::queue::error::{Full, PostError, RetireError};
+use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::send::SendBatch;
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
@@ -131,6 +131,22 @@ impl<S: Connected> Connection<S> {
         self.link.connect_by(rtr, rts)
     }
 
+    /// Disconnects, after an error, too: the queue pair goes through RST to INIT. Work in flight and completions not
+    /// polled are discarded; their buffers are returned. Receives may be posted then. To connect again, exchange
+    /// [`local`](Self::local) anew: the first PSN is another one, unless the options name it.
+    ///
+    /// A [`FastKey`] or [`FastWindow`](crate::queue::FastWindow) with a work request in flight stays as it is, with its
+    /// buffers, until it is destroyed.
+    ///
+    /// # Errors
+    /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
+    /// buffers stay in flight. The reset can be tried again.
+    pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
+        self.link.reset()?;
+        self.fence = WrFlags::empty();
+        Ok(self.met.drain(..).filter_map(|done| done.buffer).chain(self.in_flight.drain()).collect())
+    }
+
     /// Number of sends, writes, reads and atomics in flight, and of receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
         self.in_flight.in_flight()
@@ -145,7 +161,7 @@ impl<S: Connected> Connection<S> {
     /// Starts a batch of receives.
     #[inline(always)]
     pub fn receives(&mut self) -> ConnectionReceives<'_> {
-        ConnectionReceives::new(self.link.queues.receive.as_mut(), &mut self.in_flight, PostError::from(Full).into())
+        ConnectionReceives::new(self.link.queues.receive.as_mut(), &mut self.in_flight, RefusedReason::NotReset)
     }
 
     /// Receives one message into `buffer`. Errors: [`Refused`], with the buffer.

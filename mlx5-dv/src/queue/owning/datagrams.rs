@@ -11,7 +11,7 @@ use super::endpoint::{EndpointError, EndpointReceives, Window};
 use super::queues::Queues;
 use crate::error::Error;
 use crate::objects::{
-    AddressHandle, AnyDoorbell, Copying, CqOptions, DatagramAttributes, DoorbellKind, MemoryRegion, QpOptions,
+    AddressHandle, AnyDoorbell, Copying, CqOptions, DatagramAttributes, DoorbellKind, MemoryRegion, Pd, QpOptions,
     QueuePair, Uar,
 };
 use crate::queue::completion::CompletionQueue;
@@ -23,7 +23,7 @@ use crate::queue::send::datagram::{DatagramSendBatch, DatagramSendQueue};
 use crate::queue::send::wqe::WrFlags;
 use crate::setters::setters;
 
-/// Options of a [`DatagramEndpoint`].
+/// Options of a [`DatagramEndpoint`] or a [`DatagramQueue`](crate::queue::DatagramQueue).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DatagramOptions {
@@ -31,9 +31,9 @@ pub struct DatagramOptions {
     pub send_depth: u32,
     /// Maximum number of posted receives. Default: 128.
     pub recv_depth: u32,
-    /// Maximum number of bytes of [`DatagramSends::send_inline`]. Default: 28.
+    /// Maximum number of bytes of an inline datagram: [`DatagramSends::send_inline`]. Default: 28.
     pub inline_bytes: u16,
-    /// Whether [`DatagramEndpoint::wait`] sleeps instead of polling. Default: no.
+    /// Whether waits sleep instead of polling. Default: no.
     pub events: bool,
     /// The completion vector of its completion queue. Default: 0.
     pub vector: u32,
@@ -84,9 +84,32 @@ impl DatagramOptions {
     }
 }
 
+/// A queue pair for datagrams in RST, with its own UAR page, and its completion queue.
+pub(super) fn queue_pair(pd: &Arc<Pd>, options: &DatagramOptions) -> Result<(Arc<QueuePair>, CompletionQueue), Error> {
+    let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
+    let entries = options.send_depth.saturating_add(options.recv_depth);
+    let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
+    cq_options.events = options.events;
+    let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
+    let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), options.queue_pair())?;
+    Ok((qp, cq))
+}
+
+/// RST to RTS: the queues of `qp`, each only if its depth is not 0.
+pub(super) fn start(qp: &Arc<QueuePair>, options: &DatagramOptions) -> Result<WorkQueues, Error> {
+    qp.activate(&options.attributes())?;
+    let send = (options.send_depth > 0).then(|| qp.datagram_send_queue()).transpose()?;
+    let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
+    Ok((send, receive))
+}
+
+/// The send and the receive queue.
+type WorkQueues = (Option<DatagramSendQueue>, Option<ReceiveQueue>);
+
 /// A queue pair for datagrams, and the memory region that it uses.
 ///
-/// Like an [`Endpoint`](crate::queue::Endpoint), it posts any part of its region. A received datagram follows
+/// Like an [`Endpoint`](crate::queue::Endpoint), it posts any part of its region, which is read and written by copies;
+/// in a [`DatagramQueue`](crate::queue::DatagramQueue), datagrams are slices. A received datagram follows
 /// [`GRH`](crate::queue::GRH) bytes of header. Used by one thread at a time. Posting and polling make no system call,
 /// take no lock and allocate nothing. If it is dropped with work in flight, the queue pair is reset first; if that
 /// fails, the region is leaked.
@@ -106,16 +129,8 @@ impl DatagramEndpoint {
     /// [`Error::Invalid`] if the options exceed a capability, or the kernel uses queue pair 1; [`Error::Memory`],
     /// [`Error::Command`].
     pub fn new(region: &Arc<MemoryRegion>, options: &DatagramOptions) -> Result<Self, Error> {
-        let pd = region.pd();
-        let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
-        let entries = options.send_depth.saturating_add(options.recv_depth);
-        let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
-        cq_options.events = options.events;
-        let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
-        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), options.queue_pair())?;
-        qp.activate(&options.attributes())?;
-        let send = (options.send_depth > 0).then(|| qp.datagram_send_queue()).transpose()?;
-        let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
+        let (qp, cq) = queue_pair(region.pd(), options)?;
+        let (send, receive) = start(&qp, options)?;
         let queues = Queues { send, receive, cq };
         Ok(DatagramEndpoint { window: Window::of(region), queues, qp, region: Arc::clone(region) })
     }

@@ -24,7 +24,8 @@ use crate::queue::send::{SendBatch, SendQueue};
 ///
 /// A [`Connection`](crate::queue::Connection) takes a buffer with each work request. An endpoint posts any part of its
 /// region, any number of times: in batches with one doorbell, signalled or not. The region can be read and written at
-/// any time; concurrent accesses of the card mix old and new bytes, as in any shared memory.
+/// any time, by copies; concurrent accesses of the card mix old and new bytes, as in any shared memory. Messages that
+/// are slices need a [`Connection`](crate::queue::Connection).
 ///
 /// Used by one thread at a time. Posting and polling make no system call, take no lock and allocate nothing. If it is
 /// dropped with work in flight, the queue pair is reset first; if that fails, the region is leaked.

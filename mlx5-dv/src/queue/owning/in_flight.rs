@@ -463,6 +463,7 @@ impl InFlight {
 
     /// Returns all buffers; nothing is in flight afterwards.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Buffer> {
+        self.unreported = 0;
         self.sends.drain().chain(self.receives.drain())
     }
 

@@ -2,6 +2,7 @@
 
 pub(super) mod batch;
 pub(super) mod connection;
+pub(super) mod datagram_queue;
 pub(super) mod datagrams;
 pub(super) mod dynamic;
 pub(super) mod endpoint;

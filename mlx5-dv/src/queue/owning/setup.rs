@@ -159,10 +159,26 @@ impl<S: Connected> Link<S> {
             .inline_bytes(options.inline_bytes);
         qp_options.service = S::SERVICE;
         let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), qp_options)?;
-        qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;
-        let psn = first_psn(&qp, &options);
-        let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
-        Ok(Link { qp, queues: Queues { send: None, receive, cq }, options, psn })
+        let mut link = Link { qp, queues: Queues { send: None, receive: None, cq }, options, psn: 0 };
+        link.init()?;
+        Ok(link)
+    }
+
+    /// RST to INIT, with a PSN of a connection of its own.
+    fn init(&mut self) -> Result<(), Error> {
+        let remote_access = self.options.remote_access;
+        self.qp.init(&InitAttributes { remote_access, ..InitAttributes::default() })?;
+        self.psn = first_psn(&self.qp, &self.options);
+        let receives = self.options.recv_depth > 0;
+        self.queues.receive = receives.then(|| self.qp.receive_queue()).transpose()?;
+        Ok(())
+    }
+
+    /// Any state to INIT: nothing is in flight afterwards.
+    pub(super) fn reset(&mut self) -> Result<(), Error> {
+        self.queues.close();
+        self.qp.reset()?;
+        self.init()
     }
 
     /// What to tell the remote.
