@@ -1,5 +1,6 @@
 //! Our host on Linux's nvmet-rdma, and Linux's nvme-rdma on our target: `nvme_rdma` in a process on the host, which
-//! owns the first function, 10.0.0.4, while the guest has the second one.
+//! owns the first function, 10.0.0.4, while the guest has the second one; then in the guest, by DevX, on the function
+//! that the kernel's end has, too.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -13,6 +14,14 @@ use crate::{AT_A_TIME, DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, 
 const DISK: u32 = 64;
 /// The name of our subsystem.
 const NQN: &str = "nqn.2014-08.example:ours";
+
+/// What programs need to create objects by DevX, and to use the kernel's connection manager.
+const USER_SPACE: &str = "
+set -e
+modprobe ib_uverbs
+modprobe rdma_ucm
+until [ -e /dev/infiniband/uverbs0 ] && [ -e /dev/infiniband/rdma_cm ]; do sleep 0.1; done
+";
 
 struct Pair {
     build: Build,
@@ -73,7 +82,7 @@ impl Pair {
     fn boot(name: &str, arguments: &[&str]) -> Result<Self, Report> {
         let build = Build::dev(&["mlx5", "nvme_rdma"], &[])?;
         let model = Model::start(&build, 2, arguments)?;
-        let guest = Guest::builder(name).nic(&model.sockets()[1]).boot()?;
+        let guest = Guest::builder(name).nic(&model.sockets()[1]).programs(&build).boot()?;
         let pair = Pair { build, lab: Lab { guest, model } };
         pair.lab.check(NETWORK, PROBE)?;
         Ok(pair)
@@ -111,6 +120,8 @@ fn ours_and_linux_s_ends_read_what_was_written() -> TestResult {
     let pair = Pair::boot("nvme_ours", &[])?;
     our_host(&pair)?;
     their_host(&pair)?;
+    our_host_over_devx(&pair)?;
+    their_host_over_devx(&pair)?;
     pair.end()
 }
 
@@ -174,4 +185,37 @@ fn their_host(pair: &Pair) -> TestResult {
         pair.lab.check(DISCONNECT, PROBE)?;
     }
     Ok(())
+}
+
+/// Our host in the guest: the kernel's connection manager connects it to the kernel's target on the same function.
+fn our_host_over_devx(pair: &Pair) -> TestResult {
+    pair.lab.check(USER_SPACE, PROBE)?;
+    pair.lab.check(&format!("SIZE={}\n{TARGET}", DISK << 10), PROBE)?;
+    let run = |arguments: &str| pair.lab.check(&format!("nvme_rdma {arguments} 2>&1"), TRANSFERS);
+    let found = run("discover -d devx:mlx5_0 10.0.0.1")?;
+    assert!(found.contains("lab  10.0.0.1:4420"), "{found}");
+    let commands = rounds(500, 250_000);
+    for how in ["", "--fast-keys --no-in-capsule"] {
+        let to = "verify -d devx:mlx5_0 10.0.0.1 --nqn lab --keep-alive 120";
+        let said = run(&format!("{to} -n {commands} {how}"))?;
+        assert!(said.contains("every block read held what was written last"), "{said}");
+    }
+    pair.lab.check(TAKE_DOWN, PROBE).map(drop)
+}
+
+/// Linux's host on our target in the guest.
+fn their_host_over_devx(pair: &Pair) -> TestResult {
+    let serve = format!("nvme_rdma serve -d devx:mlx5_0 --ram {DISK} --nqn {NQN} 2>&1");
+    let mut target = pair.lab.guest.start(&format!("echo $$ > /tmp/target; exec {serve}"))?;
+    target.wait_for("serving", PROBE)?;
+    pair.lab.check(&format!("ADDRESS=10.0.0.1 NQN={NQN}\n{HOST}"), PROBE)?;
+    let (blocks, mib) = (rounds(64, 16 << 10), rounds(1, DISK as usize));
+    let each = format!("DISKS=nvme0n1 COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20);
+    let said = pair.lab.check(&each, TRANSFERS)?;
+    assert!(said.contains("in blocks of all sizes"), "{said}");
+    pair.lab.check(AT_A_TIME, TRANSFERS)?;
+    pair.lab.check(DISCONNECT, PROBE)?;
+    pair.lab.check("kill $(cat /tmp/target)", PROBE)?;
+    target.wait(PROBE)?;
+    pair.lab.wait_until("nothing is left of it", "[ -z \"$(rdma resource show cm_id)\" ]")
 }

@@ -53,7 +53,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct NodeArguments {
-    /// Device: vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
+    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
     /// IPv4 address and prefix of the function, such as 10.0.0.4/24. The node's NID is this address @o2ib.
@@ -75,10 +75,11 @@ impl NodeArguments {
         let mut with = DeviceOptions::default();
         with.ipv4 = Some(self.ip.address());
         let device = mlx5_open::open_with(&self.device, with)?;
-        let neighbours = Neighbours::start(&device, Some(self.ip))?;
+        // On `devx:` the kernel finds MAC addresses.
+        let neighbours = device.is_owned().then(|| Neighbours::start(&device, Some(self.ip))).transpose()?;
         let mut options = Options::new(Nid::o2ib(self.ip.address(), self.network));
         (options.port, options.queue_depth) = (self.port, self.peer_credits);
-        Ok(Lnet::new(&device, Some(neighbours), options)?)
+        Ok(Lnet::new(&device, neighbours, options)?)
     }
 }
 

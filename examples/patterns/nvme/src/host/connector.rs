@@ -58,8 +58,8 @@ impl std::fmt::Debug for HostOptions {
     }
 }
 
-/// A host on a function whose queue pair 1 it owns. Belongs to one thread; the [`IoQueue`](super::IoQueue)s of its
-/// controllers may go to others.
+/// A host on a function whose queue pair 1 it owns, or on one of the kernel's. Belongs to one thread; the
+/// [`IoQueue`](super::IoQueue)s of its controllers may go to others.
 ///
 /// Call [`turn`](Self::turn), or `Controller::turn`, several times a second: messages of the connection manager are
 /// answered there.
@@ -93,7 +93,7 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// A host on `device`; `neighbours` finds the MAC addresses of targets.
+    /// A host on `device`; `neighbours` finds the MAC addresses of targets, except on `devx:`, where the kernel does.
     ///
     /// # Errors
     /// As for [`ConnectionManager::new`]; [`HostError::Device`].

@@ -80,20 +80,21 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct DeviceArguments {
-    /// Device: vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
+    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
-    /// IPv4 address and prefix of the function, such as 10.0.0.4/24.
+    /// IPv4 address and prefix of the function, such as 10.0.0.4/24. On devx: it has those of its network interface.
     #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
     ip: Option<Ipv4Cidr>,
 }
 
 impl DeviceArguments {
-    fn open(&self) -> Result<(Arc<Device>, Neighbours), Failure> {
+    /// The device, and who finds MAC addresses for it: on `devx:` the kernel.
+    fn open(&self) -> Result<(Arc<Device>, Option<Neighbours>), Failure> {
         let mut with = DeviceOptions::default();
         with.ipv4 = self.ip.map(|network| network.address());
         let device = mlx5_open::open_with(&self.device, with)?;
-        let neighbours = Neighbours::start(&device, self.ip)?;
+        let neighbours = device.is_owned().then(|| Neighbours::start(&device, self.ip)).transpose()?;
         Ok((device, neighbours))
     }
 }
@@ -159,12 +160,12 @@ fn main() -> ExitCode {
         Some(Command::Discover { device, target }) => discover(device, *target),
         Some(Command::Verify { device, verify, target }) => {
             let (device, neighbours) = device.open()?;
-            let mut host = Host::new(&device, Some(neighbours), HostOptions::default())?;
+            let mut host = Host::new(&device, neighbours, HostOptions::default())?;
             verify.run(&mut host, *target)
         }
         Some(Command::Perf { device, perf, target }) => {
             let (device, neighbours) = device.open()?;
-            let mut host = Host::new(&device, Some(neighbours), HostOptions::default())?;
+            let mut host = Host::new(&device, neighbours, HostOptions::default())?;
             perf.run(&mut host, *target)
         }
         Some(Command::Serve { device, serve }) => self::serve(device, serve),
@@ -173,7 +174,7 @@ fn main() -> ExitCode {
 
 fn discover(device: &DeviceArguments, target: SocketAddr) -> Result<(), Failure> {
     let (device, neighbours) = device.open()?;
-    let mut host = Host::new(&device, Some(neighbours), HostOptions::default())?;
+    let mut host = Host::new(&device, neighbours, HostOptions::default())?;
     let found = host.discover(target)?;
     for subsystem in &found {
         let kind = if subsystem.is_discovery { "  (discovery)" } else { "" };
@@ -191,7 +192,7 @@ fn serve(device: &DeviceArguments, serve: &Serve) -> Result<(), Failure> {
     let mut options = TargetOptions::new(&serve.nqn);
     options.port = serve.port;
     let count = disks.len();
-    let target = Target::new(&device, Some(neighbours), options, disks)?;
+    let target = Target::new(&device, neighbours, options, disks)?;
     println!("serving {count} namespaces of {} on port {}", serve.nqn, serve.port);
     poll(target, &AtomicBool::new(false))
 }

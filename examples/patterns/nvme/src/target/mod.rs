@@ -53,7 +53,8 @@ pub struct TargetStatistics {
     pub broken: u64,
 }
 
-/// A subsystem with its disks, on a function whose queue pair 1 it owns. Namespace 1 is the first disk.
+/// A subsystem with its disks, on a function whose queue pair 1 it owns, or on one of the kernel's. Namespace 1 is the
+/// first disk.
 ///
 /// Belongs to one thread: it works while it is [polled](Self::poll), and only then. No host can make it wait for long,
 /// or use more memory than its [`TargetOptions`] say.
@@ -82,7 +83,7 @@ impl std::fmt::Debug for Target {
 }
 
 impl Target {
-    /// Listens on `device`; `neighbours` finds the MAC addresses of hosts.
+    /// Listens on `device`; `neighbours` finds the MAC addresses of hosts, except on `devx:`, where the kernel does.
     ///
     /// # Errors
     /// [`TargetError::Option`]; as for [`ConnectionManager::new`]; [`TargetError::Device`].
