@@ -166,7 +166,7 @@ fn spoil(right: &mut [u8], bytes: &mut [u8], at: usize, is_ok: &mut bool) {
 /// What receives.
 enum Receiver {
     Spread { queues: Vec<EthernetQueue>, _spread: Spread },
-    Striding(StridingQueue<CompressedCompletionQueue>),
+    Striding(Box<StridingQueue<CompressedCompletionQueue>>),
 }
 
 impl Receiver {
@@ -191,7 +191,7 @@ impl Receiver {
         options.counter = Some(Arc::clone(counter));
         let mut queue = StridingQueue::compressed(pd, options, Compression::Checksum).unwrap();
         queue.listen(&[]).unwrap();
-        Receiver::Striding(queue)
+        Receiver::Striding(Box::new(queue))
     }
 
     /// Frames that have arrived, each with its queue, go to `heard`.
