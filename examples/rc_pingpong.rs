@@ -17,7 +17,7 @@ use mlx5_dv::memory::PageSize;
 use mlx5_dv::queue::{Connected, Messages, UnreliableMessages};
 use mlx5_examples::exchange;
 use mlx5_examples::host::Host;
-use mlx5_examples::pingpong::{Failure, Player, Role, Setup, in_turn, path_mtu, print_result, timed};
+use mlx5_examples::pingpong::{Failure, OnDemand, Player, Role, Setup, in_turn, path_mtu, print_result, timed};
 use mlx5_neighbours::Ipv4Cidr;
 use mlx5_open::program;
 
@@ -90,8 +90,11 @@ struct Options {
     /// Register the messages' memory on demand: pages come when the card needs them (`devx:` only).
     #[arg(short, long, conflicts_with = "page_size")]
     odp: bool,
-    /// With --odp: bring the pages before the first message.
-    #[arg(short = 'P', long, requires = "odp")]
+    /// The same by one region of all addresses.
+    #[arg(short = 'O', long, conflicts_with_all = ["odp", "page_size"])]
+    iodp: bool,
+    /// With --odp or --iodp: bring the pages before the first message.
+    #[arg(short = 'P', long)]
     prefetch: bool,
     /// Print what the card says of the queue pair at the end.
     #[arg(long)]
@@ -129,7 +132,12 @@ fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
         check: options.chk,
         page_size: options.page_size,
         ring_pages: options.ring_pages,
-        on_demand: options.odp,
+        on_demand: match (options.odp, options.iodp) {
+            (_, true) => Some(OnDemand::Implicit),
+            (true, _) => Some(OnDemand::Explicit),
+            (false, false) if options.prefetch => return Err("--prefetch is for --odp or --iodp".into()),
+            (false, false) => None,
+        },
         prefetch: options.prefetch,
     };
     let elapsed = match &options.host {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
-use mlx5_dv::objects::{AccessFlags, Advice, Buffer, MemoryRegion, Pd, QueuePair, RtrAttributes, RtsAttributes};
+use mlx5_dv::objects::{
+    AccessFlags, Advice, Buffer, ImplicitRegion, MemoryRegion, Pd, QueuePair, RtrAttributes, RtsAttributes,
+};
 use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, EventQueue, EventSource, Messages, Ticket};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::watchdog::{SILENCE, Watchdog};
@@ -45,9 +47,18 @@ pub struct Setup {
     /// Keep rings and doorbell records in pages of this size, or fail; by default in the largest available.
     pub ring_pages: Option<PageSize>,
     /// Pages of messages come when the card needs them, and are not pinned.
-    pub on_demand: bool,
+    pub on_demand: Option<OnDemand>,
     /// Of such memory: bring it before the first message.
     pub prefetch: bool,
+}
+
+/// How memory is registered whose pages come when the card needs them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDemand {
+    /// As a region of its own.
+    Explicit,
+    /// As a part of one region of all addresses.
+    Implicit,
 }
 
 /// Who sends first.
@@ -86,9 +97,13 @@ pub fn path_mtu(bytes: u32) -> Result<PathMtu, Failure> {
 /// At least `len` bytes for messages.
 fn memory(pd: &Arc<Pd>, len: usize, setup: &Setup) -> Result<Arc<MemoryRegion>, mlx5_dv::Error> {
     let access = AccessFlags::LOCAL_WRITE;
-    if setup.on_demand {
+    if let Some(how) = setup.on_demand {
         // Of pages that nobody has touched yet.
-        let region = MemoryRegion::register_on_demand(pd, HostMemory::of(vec![0u8; len])?, access)?;
+        let memory = HostMemory::of(vec![0u8; len])?;
+        let region = match how {
+            OnDemand::Explicit => MemoryRegion::register_on_demand(pd, memory, access)?,
+            OnDemand::Implicit => MemoryRegion::register_in(&ImplicitRegion::register(pd)?, memory)?,
+        };
         if setup.prefetch {
             region.advise(Advice::PrefetchWrite, 0..len)?;
         }

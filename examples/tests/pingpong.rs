@@ -21,7 +21,7 @@ fn setup(size: usize, mtu: u32) -> Setup {
         check: true,
         page_size: None,
         ring_pages: None,
-        on_demand: false,
+        on_demand: None,
         own_events: false,
         prefetch: false,
     }

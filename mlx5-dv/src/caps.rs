@@ -191,6 +191,26 @@ impl Caps {
         found.map_or(Ok(()), |(capability, _)| Err(Error::Unsupported { what: "memory on demand".into(), capability }))
     }
 
+    /// `Ok` if all memory can be one region on demand: Linux makes a key of keys of one size for it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] names the missing capability.
+    pub fn check_on_demand_implicit(&self) -> Result<(), Error> {
+        self.check_on_demand()?;
+        let general: CmdHcaCap = self.current(CapPage::General).unwrap_or_default();
+        let lacking = [
+            ("fixed_buffer_size", !general.fixed_buffer_size()),
+            ("null_mkey", !general.null_mkey()),
+            ("umr_extended_translation_offset", !general.umr_extended_translation_offset()),
+            ("umr_indirect_mkey_disabled", general.umr_indirect_mkey_disabled()),
+        ];
+        let what = "a region of all addresses".into();
+        match lacking.into_iter().find(|(_, lacks)| *lacks) {
+            Some((capability, _)) => Err(Error::Unsupported { what, capability }),
+            None => Ok(()),
+        }
+    }
+
     /// `Ok` if the card supports masked atomics of `bytes` bytes, on both ends of a connection. Linux does not offer
     /// them, but lets queue pairs take them.
     ///

@@ -94,6 +94,12 @@ pub trait KernelVerbs {
         start: u64,
         access: u32,
     ) -> Result<KernelRegion, Error>;
+    /// Registers all addresses of this process in the domain `pd`, on demand.
+    ///
+    /// # Safety
+    /// `access` gives remotes no rights. Whoever names addresses by the key has that memory until the card is done with
+    /// it.
+    unsafe fn reg_implicit_mr(&self, pd: ObjectHandle, access: u32) -> Result<KernelRegion, Error>;
     /// Brings pages of a region on demand in the domain `pd`: the addresses of its key `lkey`. `waits`: until they are
     /// there.
     fn advise_mr(

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::implicit_region::ImplicitRegion;
 use super::kernel_object::{RegionHandle, not_shared, shared};
 use super::mkey::{AccessFlags, Mkey, SMALLEST};
 use super::object::{DestroyError, destroy_sole};
@@ -23,6 +24,8 @@ use crate::memory::{DataSegment, DmaBuffer, HostMemory, Iova, RemoteAddress};
 pub struct MemoryRegion {
     /// First field: dropped before the memory, so the card cannot access that any more.
     mkey: Mkey,
+    /// Whose key it has.
+    implicit: Option<Arc<ImplicitRegion>>,
     memory: Option<Arc<DmaBuffer>>,
     /// Address of the first byte.
     start: u64,
@@ -117,6 +120,31 @@ impl MemoryRegion {
         Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, None, true).map(Arc::new)
     }
 
+    /// `memory` as a part of a region of all addresses: on demand, under that region's key, without a command to the
+    /// card. Its rights are [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE): no remote reaches it, and no other process
+    /// ([`handle`](Self::handle)).
+    ///
+    /// # Errors
+    /// [`Error::Memory`]; [`Error::Invalid`] for memory that others read.
+    pub fn register_in(region: &Arc<ImplicitRegion>, memory: HostMemory) -> Result<Arc<Self>, Error> {
+        let pd = Arc::clone(region.pd());
+        let memory = Arc::new(Arc::clone(pd.device().access()).show(memory)?);
+        let access = AccessFlags::LOCAL_WRITE;
+        check_writable(&memory, access)?;
+        let (start, mkey) = (own_address(&memory), Mkey::in_implicit(region.lkey()));
+        Ok(Arc::new(MemoryRegion {
+            mkey,
+            implicit: Some(Arc::clone(region)),
+            memory: Some(memory),
+            start,
+            access,
+            is_on_demand: true,
+            is_exclusive: false,
+            lent: Mutex::default(),
+            pd,
+        }))
+    }
+
     /// Brings the bytes `range` of a region [on demand](Self::register_on_demand), and returns when the card can use
     /// them without a page fault. They may go again at any time. (`ibv_advise_mr` with `IBV_ADVISE_MR_FLAG_FLUSH`.)
     /// Panics if they are outside the region.
@@ -185,8 +213,8 @@ impl MemoryRegion {
         let memory = Arc::new(memory);
         let start = start.unwrap_or_else(|| own_address(&memory));
         let mkey = create_key(pd, &memory, access, start, is_on_demand)?;
-        let (memory, pd) = (Some(memory), Arc::clone(pd));
-        Ok(MemoryRegion { mkey, memory, start, access, is_on_demand, is_exclusive: false, lent: Mutex::default(), pd })
+        let (memory, pd, lent) = (Some(memory), Arc::clone(pd), Mutex::default());
+        Ok(MemoryRegion { mkey, implicit: None, memory, start, access, is_on_demand, is_exclusive: false, lent, pd })
     }
 
     /// Changes what `region` is: its rights, its protection domain, its memory. Its key is another one afterwards, so
@@ -223,7 +251,7 @@ impl MemoryRegion {
             abandon(mkey, memory);
             return Err(error.into());
         }
-        this.mkey = mkey;
+        (this.mkey, this.implicit) = (mkey, None);
         (this.pd, this.access, this.start) = (pd, access, start);
         let before = this.memory.replace(memory);
         Ok(before.and_then(Arc::into_inner).and_then(DmaBuffer::into_memory))
@@ -288,8 +316,13 @@ impl MemoryRegion {
     /// too: the other process's work requests write it only with [`AccessFlags::LOCAL_WRITE`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] on a function that this process owns: nobody shares it.
+    /// [`Error::Invalid`] on a function that this process owns: nobody shares it; and for a part of a region of all
+    /// addresses ([`register_in`](Self::register_in)), whose key is for all of them.
     pub fn handle(&self) -> Result<RegionHandle, Error> {
+        if self.implicit.is_some() {
+            let requires = "a key of its own (MemoryRegion::register_on_demand)";
+            return Err(Invalid::Requires { what: "a memory region for several processes".into(), requires }.into());
+        }
         let handle = self.mkey.kernel_handle();
         let what = "a memory region for several processes";
         handle.map(|handle| RegionHandle(handle.0)).ok_or_else(|| not_shared(self.pd.device(), what))
@@ -435,6 +468,15 @@ fn own_address(memory: &DmaBuffer) -> u64 {
     memory.memory().map_or(0, |host| host.key_address() + host.data_offset() as u64)
 }
 
+/// Error for memory that the card may write, and others may read.
+fn check_writable(memory: &DmaBuffer, access: AccessFlags) -> Result<(), Invalid> {
+    if access.contains(AccessFlags::LOCAL_WRITE) && !memory.memory().is_none_or(HostMemory::is_writable) {
+        let what = "a memory region with LOCAL_WRITE".into();
+        return Err(Invalid::Requires { what, requires: "memory that nobody else reads (MemoryOwner::WRITABLE)" });
+    }
+    Ok(())
+}
+
 /// Creates a key; leaks the memory where the key may exist in spite of an error.
 fn create_key(
     pd: &Pd,
@@ -443,12 +485,7 @@ fn create_key(
     start: u64,
     is_on_demand: bool,
 ) -> Result<Mkey, Error> {
-    if access.contains(AccessFlags::LOCAL_WRITE) && !memory.memory().is_none_or(HostMemory::is_writable) {
-        let what = "a memory region with LOCAL_WRITE".into();
-        return Err(
-            Invalid::Requires { what, requires: "memory that nobody else reads (MemoryOwner::WRITABLE)" }.into()
-        );
-    }
+    check_writable(memory, access)?;
     Mkey::create(pd, memory, access, start, is_on_demand).inspect_err(|error| {
         // Without firmware's reply the key may exist, and the card may use it.
         if matches!(error, Error::Command(failed) if failed.status().is_none() && !failed.is_dead()) {

@@ -10,7 +10,7 @@ use mlx5_prm::ctx::{AccessMode, Mkc};
 use mlx5_prm::layout::Be64;
 
 use super::check::within;
-use super::kernel_object::KernelObject;
+use super::kernel_object::{KernelObject, shared};
 use super::object::Object;
 use super::pd::Pd;
 use crate::access::{KernelObjectKind, KernelRegion, MemicHandle, ObjectHandle};
@@ -63,6 +63,8 @@ pub struct Mkey {
 enum Holder {
     Firmware(Object),
     Kernel(KernelObject),
+    /// The key is a region's of all addresses, which somebody else holds.
+    Implicit,
 }
 
 impl fmt::Debug for Mkey {
@@ -121,6 +123,22 @@ impl Mkey {
         let (object, out) = created?;
         let key = out.reply.mkey_index() << 8;
         Ok(Mkey { key, log_page_size: pages.log_size, holder: Holder::Firmware(object) })
+    }
+
+    /// Creates a key of `pd` for all addresses of this process, on demand, for local work requests.
+    pub(super) fn of_all_addresses(pd: &Pd) -> Result<Self, Error> {
+        check_answered(pd.device())?;
+        pd.device().caps().check_on_demand_implicit()?;
+        let rights = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_ON_DEMAND;
+        // SAFETY: the key gives remotes no access. Of this process's work requests, the safe ones name by it only the
+        // bytes of a `MemoryRegion` in it, and who posts holds that until the card is done with it, or forever.
+        let region = unsafe { shared(pd.device(), "memory on demand")?.reg_implicit_mr(pd.kernel_handle(), rights) }?;
+        Ok(Mkey::of_kernel(pd, region))
+    }
+
+    /// The key of a region of all addresses, for memory in it. Destroying it leaves the region.
+    pub(super) fn in_implicit(key: u32) -> Self {
+        Mkey { key, log_page_size: Translation::LOG_SMALLEST, holder: Holder::Implicit }
     }
 
     /// Error for a region of `len` bytes that no card has, or not this one.
@@ -207,7 +225,8 @@ impl Mkey {
     /// The kernel's handle, if the kernel has registered it.
     pub(super) fn kernel_handle(&self) -> Option<ObjectHandle> {
         match &self.holder {
-            Holder::Firmware(_) => None,
+            // Who got the handle of a region of all addresses could name any of them.
+            Holder::Firmware(_) | Holder::Implicit => None,
             Holder::Kernel(object) => Some(object.handle()),
         }
     }
@@ -222,6 +241,7 @@ impl Mkey {
         match &mut self.holder {
             Holder::Firmware(object) => object.destroy(),
             Holder::Kernel(object) => object.destroy(),
+            Holder::Implicit => Ok(()),
         }
     }
 }

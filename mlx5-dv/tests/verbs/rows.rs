@@ -161,11 +161,17 @@ const MEMORY: &[Row] = &[
     row!(
         ["advise_mr"],
         Whole,
-        [MemoryRegion::register_on_demand, MemoryRegion::advise, MemoryRegion::start_advise],
+        [
+            MemoryRegion::register_on_demand,
+            ImplicitRegion::register,
+            MemoryRegion::register_in,
+            MemoryRegion::advise,
+            MemoryRegion::start_advise,
+        ],
         DEVX,
         "",
         [ON_DEMAND],
-        "Explicit regions; the whole address space is not offered. The card announces `mem_page_fault`: of older page faults Linux answers only those of its own queue pairs. Owned functions pin their memory"
+        "Explicit regions, and one of all addresses (implicit), which no remote reaches. The card announces `mem_page_fault`: of older page faults Linux answers only those of its own queue pairs. Owned functions pin their memory"
     ),
     row!(["alloc_null_mr"], Whole, [NullRegion::of], EVERY, "", ["mlx5_ib::own_programs"], ""),
     row!(

@@ -58,6 +58,7 @@ const PROGRAMS: &[&str] = &[
     "rate_limit",
     "on_demand",
     "page_faults",
+    "implicit",
     "keys",
     "resize",
     "ece",
@@ -176,7 +177,8 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
 fn pages_come_and_go_while_messages_flow() -> TestResult {
     let verbs = Verbs::boot_on(&["--profile", "connectx7"])?;
     verbs.own("page_faults mlx5_0 1", "pages came and went")?;
-    for options in ["-o", "-o -P"] {
+    verbs.own("implicit mlx5_0 1", "all addresses are one region")?;
+    for options in ["-o", "-o -P", "-O", "-O -P"] {
         verbs.pingpong("ibv_rc_pingpong", &format!("-n 100 -c {options}"))?;
     }
     pages_come_when_our_queue_pairs_need_them(&verbs)?;
@@ -190,8 +192,10 @@ fn pages_come_and_go_while_messages_flow() -> TestResult {
 
 /// Without faults of memory ours says so before the kernel does.
 fn refused_on_demand(verbs: &Verbs) -> TestResult {
-    let said = verbs.lab.check(&format!("! {A} rc_pingpong -d devx:mlx5_0 -g 1 -o 2>&1"), TRAFFIC)?;
-    assert!(said.contains("memory on demand") && said.contains("mem_page_fault"), "{said}");
+    for option in ["-o", "-O"] {
+        let said = verbs.lab.check(&format!("! {A} rc_pingpong -d devx:mlx5_0 -g 1 {option} 2>&1"), TRAFFIC)?;
+        assert!(said.contains("memory on demand") && said.contains("mem_page_fault"), "{said}");
+    }
     Ok(())
 }
 
@@ -201,7 +205,7 @@ fn pages_come_when_our_queue_pairs_need_them(verbs: &Verbs) -> TestResult {
     let lab = &verbs.lab;
     let ours = format!("rc_pingpong -d devx:mlx5_0 -g 1 -c -s {MESSAGE} -r {RECEIVES}");
     let theirs = format!("ibv_rc_pingpong -d mlx5_1 -g 1 -c -n 100 -s {MESSAGE} -r {RECEIVES}");
-    for options in ["-o", "-o -P"] {
+    for options in ["-o", "-o -P", "-O", "-O -P"] {
         let server = lab.serve_tcp(A, &format!("{ours} -n 100 {options} --listen"))?;
         lab.call(server, &format!("{B} {theirs} {options} 10.0.0.1"))?;
         let server = lab.serve_tcp(B, &format!("{theirs} {options}"))?;
@@ -210,12 +214,14 @@ fn pages_come_when_our_queue_pairs_need_them(verbs: &Verbs) -> TestResult {
     // All receives have been used; a server, whose messages have no more memory, has one buffer besides.
     let received = RECEIVES * MESSAGE / 4096;
     let registered = (RECEIVES + 1) * MESSAGE / 4096;
-    let [faults, _, in_advance] = pages_of_ours(lab, &format!("{ours} -o"), &theirs)?;
-    assert!(faults >= received && in_advance == 0, "{faults} by faults, {in_advance} in advance");
-    let [faults, lost, in_advance] = pages_of_ours(lab, &format!("{ours} -o -P"), &theirs)?;
-    // What the guest's kernel took away meanwhile has to come again.
-    assert!(faults <= lost, "{faults} by faults, {lost} lost");
-    assert!(in_advance >= registered, "{in_advance} of {registered} in advance");
+    for option in ["-o", "-O"] {
+        let [faults, _, in_advance] = pages_of_ours(lab, &format!("{ours} {option}"), &theirs)?;
+        assert!(faults >= received && in_advance == 0, "{option}: {faults} by faults, {in_advance} in advance");
+        let [faults, lost, in_advance] = pages_of_ours(lab, &format!("{ours} {option} -P"), &theirs)?;
+        // What the guest's kernel took away meanwhile has to come again.
+        assert!(faults <= lost, "{option}: {faults} by faults, {lost} lost");
+        assert!(in_advance >= registered, "{option}: {in_advance} of {registered} in advance");
+    }
     Ok(())
 }
 

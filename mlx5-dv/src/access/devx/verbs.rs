@@ -90,6 +90,27 @@ struct DmRegion {
     access: u32,
 }
 
+impl Devx {
+    /// Registers `len` bytes at `addr`, whose key counts from `start`.
+    fn send_reg_mr(
+        &self,
+        pd: ObjectHandle,
+        addr: u64,
+        len: u64,
+        start: u64,
+        access: u32,
+    ) -> Result<KernelRegion, Error> {
+        let input =
+            RegMr { response: 0, start: addr, length: len, hca_va: start, pd_handle: pd.0, access_flags: access };
+        let mut output = RegMrResp::default();
+        Call::write(IB_USER_VERBS_CMD_REG_MR, input.as_bytes(), output.as_mut_bytes())
+            .and_then(|call| call.run(self.file()))
+            .map_err(|source| not_registered(format!("{len} bytes of memory"), source))?;
+        let (handle, lkey, rkey) = (ObjectHandle(output.mr_handle), output.lkey, output.rkey);
+        Ok(KernelRegion { handle, addr: start, len, lkey, rkey })
+    }
+}
+
 impl KernelVerbs for Devx {
     fn xrc(&self) -> &dyn KernelXrc {
         self
@@ -139,14 +160,12 @@ impl KernelVerbs for Devx {
             let (what, of) = ("offset in a page of this machine's", "a memory region's first byte");
             return Err(Invalid::out_of_range(what, start % page, addr % page..=addr % page, of).into());
         }
-        let input =
-            RegMr { response: 0, start: addr, length: len, hca_va: start, pd_handle: pd.0, access_flags: access };
-        let mut output = RegMrResp::default();
-        Call::write(IB_USER_VERBS_CMD_REG_MR, input.as_bytes(), output.as_mut_bytes())
-            .and_then(|call| call.run(self.file()))
-            .map_err(|source| not_registered(format!("{len} bytes of memory"), source))?;
-        let (handle, lkey, rkey) = (ObjectHandle(output.mr_handle), output.lkey, output.rkey);
-        Ok(KernelRegion { handle, addr: start, len, lkey, rkey })
+        self.send_reg_mr(pd, addr, len, start, access)
+    }
+
+    unsafe fn reg_implicit_mr(&self, pd: ObjectHandle, access: u32) -> Result<KernelRegion, Error> {
+        self.liveness.check()?;
+        self.send_reg_mr(pd, 0, u64::MAX, 0, access)
     }
 
     fn advise_mr(

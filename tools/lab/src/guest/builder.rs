@@ -327,7 +327,7 @@ impl GuestBuilder {
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none"]);
         // Without fast string operations, which QEMU emulates byte by byte: Linux then clears and copies pages by
         // words.
-        qemu.args(["-no-reboot", "-nic", "none", "-cpu", "max,-erms,-fsrm"]);
+        qemu.args(["-no-reboot", "-nic", "none", "-cpu", "max,-erms,-fsrm,-la57"]);
         self.machine(&mut qemu);
         qemu.arg("-kernel").arg(self.kernel.clone().unwrap_or_else(|| prepared.lab.kernel_image()));
         qemu.arg("-initrd").arg(prepared.temp.path().join("initramfs"));

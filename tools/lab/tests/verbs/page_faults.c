@@ -125,7 +125,7 @@ int main(int argc, char **argv)
 
 	open_device(argc, argv, IBV_ACCESS_LOCAL_WRITE);
 	CHECK(!ibv_query_device_ex(device, NULL, &attr));
-	CHECK(attr.odp_caps.general_caps == IBV_ODP_SUPPORT);
+	CHECK(attr.odp_caps.general_caps == (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
 	CHECK(attr.odp_caps.per_transport_caps.rc_odp_caps == all && attr.xrc_odp_caps == all);
 	CHECK(attr.odp_caps.per_transport_caps.ud_odp_caps == IBV_ODP_SUPPORT_SEND);
 

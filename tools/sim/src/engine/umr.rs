@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::function::Nic;
 use crate::objects::{
     Failure, List, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, OnDemand, PRESENT, PageList,
-    TRANSLATIONS, Translation, Update, User, addresses, keys_of, page_rights, spliced,
+    TRANSLATIONS, Translation, Update, User, addresses, keys_of, page_rights, splice, spliced,
 };
 use crate::strict::rules;
 
@@ -108,6 +108,9 @@ fn change(user: User, nic: &mut Nic, update: &Update, list: &[u8]) -> Result<(),
     let mkey = nic.objects.mkeys.get_mut(update.key >> 8).ok_or(Refusal::Unknown)?;
     update.check(user, mkey)?;
     let context = update.merge(&mkey.context);
+    if context.pd() != mkey.pd && nic.objects.pds.get(context.pd()).is_none() {
+        return Err(Refusal::NoSuchPd);
+    }
     let translation = update.translation(mkey, &context, list, may_be_absent)?;
     if context.pd() != mkey.pd {
         nic.objects.pds.get_mut(context.pd()).ok_or(Refusal::NoSuchPd)?.users += 1;
@@ -184,7 +187,7 @@ impl Update {
     /// The key's translations with `list` inserted, whose pages may be absent.
     fn translation(
         &self,
-        mkey: &Mkey,
+        mkey: &mut Mkey,
         context: &Mkc,
         list: &[u8],
         may_be_absent: bool,
@@ -211,8 +214,14 @@ impl Update {
             }
             Translation::FixedKeys(_) if page_shift(context).is_err() && !context.free() => Err(Refusal::PageSize),
             keys if keys.is_indirect() && list.is_empty() => Ok(keys.clone()),
-            Translation::FixedKeys(old) => {
-                Ok(Translation::FixedKeys(spliced(old, offset, list.chunks(OCTWORD).filter_map(Klm::read))))
+            // In place: for all addresses of a process it is long, and is written bit by bit.
+            Translation::FixedKeys(_) => {
+                let Translation::FixedKeys(mut keys) = std::mem::replace(&mut mkey.translation, Translation::Physical)
+                else {
+                    return Err(Refusal::AccessMode);
+                };
+                splice(&mut keys, offset, list.chunks(OCTWORD).filter_map(Klm::read));
+                Ok(Translation::FixedKeys(keys))
             }
             Translation::Keys(old) => keys_of(old, offset, list).ok_or(Refusal::Pattern),
             // What is left of a pattern is no list that could be continued.

@@ -139,11 +139,16 @@ impl Pattern {
 /// The `old` entries with `new` ones from `offset` on; a gap between is filled with default values.
 pub fn spliced<T: Clone + Default>(old: &[T], offset: usize, new: impl Iterator<Item = T>) -> Vec<T> {
     let mut all = old.to_vec();
+    splice(&mut all, offset, new);
+    all
+}
+
+/// The same to `all` itself.
+pub fn splice<T: Clone + Default>(all: &mut Vec<T>, offset: usize, new: impl Iterator<Item = T>) {
     for (at, entry) in (offset..).zip(new) {
         all.resize(all.len().max(at + 1), T::default());
         all[at] = entry;
     }
-    all
 }
 
 /// The reserved lkey: addresses are IOVAs, local access only, by queue pairs with `rlky`. It is in no table.

@@ -32,7 +32,9 @@ pub use l2_table::L2Table;
 pub use memory::{Doorbell, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, PageList, Umem};
 pub(crate) use memory::{TRANSLATIONS, addresses};
 pub(crate) use mkey::User;
-pub use mkey::{Mkey, MkeyRights, NULL_LKEY, OCTWORD, Pattern, REPEAT, RESERVED_LKEY, Translation, keys_of, spliced};
+pub use mkey::{
+    Mkey, MkeyRights, NULL_LKEY, OCTWORD, Pattern, REPEAT, RESERVED_LKEY, Translation, keys_of, splice, spliced,
+};
 pub use multicast::Groups;
 pub use on_demand::{ABSENT_KEY, OnDemand};
 pub(crate) use on_demand::{Absent, PRESENT, READ as READ_PAGE, WRITE as WRITE_PAGE, page_rights};

@@ -137,7 +137,7 @@ impl Profile {
     /// A ConnectX-7, with on-demand paging.
     pub fn connectx7() -> Self {
         let mut general_max = Self::connectx6dx().general_max;
-        general_max.w().pg(true).umr_extended_translation_offset(true);
+        general_max.w().pg(true).umr_extended_translation_offset(true).fixed_buffer_size(true).null_mkey(true);
         Profile {
             name: "connectx7",
             device_id: 0x1021,

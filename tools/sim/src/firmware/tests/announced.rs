@@ -53,6 +53,9 @@ const GENERAL: &[Honoured] = &[
     ("atomic", "firmware/qp_state.rs", "caps.general().atomic()"),
     ("pg", "engine/page_fault.rs", "caps.general().pg()"),
     ("umr_extended_translation_offset", "engine/umr.rs", "xlt_offset_47_16()"),
+    // A region of all addresses is a list of keys of one size, most of them for pages that nobody asked for yet.
+    ("fixed_buffer_size", "firmware/mkey.rs", ".fixed_buffer_size()"),
+    ("null_mkey", "firmware/hca.rs", "null_mkey(ABSENT_KEY)"),
     // Memory windows: keys made of other keys, changed by WQEs of their users.
     ("imaicl", "engine/umr.rs", "keys_of(old, offset, list)"),
     ("dump_fill_mkey", "firmware/hca.rs", "dump_fill_mkey(NULL_LKEY)"),
