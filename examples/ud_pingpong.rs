@@ -1,4 +1,5 @@
-//! Ping-pong of datagrams: libibverbs' `ibv_ud_pingpong`, on an endpoint for datagrams.
+//! Ping-pong of datagrams: libibverbs' `ibv_ud_pingpong`, on a queue for datagrams. They are read where the card put
+//! them, and filled where it takes them.
 //!
 //! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
 //! The other end may be this program or `ibv_ud_pingpong`. Datagrams may be lost; nobody sends them again.
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use mlx5_dv::objects::{AccessFlags, AddressHandle, AddressPath, MemoryRegion, Pd};
-use mlx5_dv::queue::{DatagramEndpoint, DatagramOptions, GRH, Side, WrFlags};
+use mlx5_dv::objects::{AddressHandle, AddressPath, Buffer, ExclusiveRegion, Pd};
+use mlx5_dv::queue::{DatagramOptions, DatagramQueue, Done, GRH, Side};
 use mlx5_dv::{Device, Mac};
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::host::Host;
@@ -21,8 +22,6 @@ use mlx5_open::watchdog::{SILENCE, Watchdog};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Q_Key of `ibv_ud_pingpong`.
 const QKEY: u32 = 0x1111_1111;
-/// `wr_id` of sends. That of a receive is the number of its slot.
-const SEND: u64 = u64::MAX;
 
 /// Sends datagrams back and forth.
 #[derive(Debug, Parser)]
@@ -80,64 +79,53 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One end: a slot for each receive, then one for what it sends.
+/// One end.
 struct End<'a> {
     device: Arc<Device>,
-    endpoint: DatagramEndpoint,
+    queue: DatagramQueue,
     /// The other end, once known.
     to: Option<AddressHandle>,
     options: &'a Options,
     sent: u64,
     received: u64,
-    /// A datagram is on its way: its slot must not change.
-    is_sending: bool,
+    /// What it sends; `None` while it is on its way.
+    message: Option<Buffer>,
     /// What came was not answered yet.
     owes: bool,
 }
 
 impl<'a> End<'a> {
     fn new(device: &Arc<Device>, options: &'a Options, role: Role) -> Result<Self, Failure> {
-        let slots = options.rx_depth as usize + 1;
-        let memory = slots * (GRH + options.size as usize);
-        let region = MemoryRegion::allocate(&Pd::alloc(device)?, memory, AccessFlags::LOCAL_WRITE)?;
-        let mut of_endpoint = DatagramOptions::new(QKEY);
-        (of_endpoint.recv_depth, of_endpoint.send_depth, of_endpoint.events) = (options.rx_depth, 1, options.events);
-        let endpoint = DatagramEndpoint::new(&region, &of_endpoint)?;
-        let mut end = End {
+        let (count, len) = (options.rx_depth as usize, GRH + options.size as usize);
+        let pd = Pd::alloc(device)?;
+        let region = ExclusiveRegion::allocate(&pd, (count + 1) * len)?;
+        let mut of_queue = DatagramOptions::new(QKEY);
+        (of_queue.recv_depth, of_queue.send_depth, of_queue.events) = (options.rx_depth, 1, options.events);
+        let mut queue = DatagramQueue::new(&pd, of_queue)?;
+        let mut receives = queue.receives();
+        for number in 0..count {
+            receives.receive(region.buffer(number * len..(number + 1) * len)?)?;
+        }
+        receives.ring();
+        let mut message = region.buffer(count * len..count * len + options.size as usize)?;
+        message.as_mut_slice().iter_mut().enumerate().for_each(|(at, byte)| *byte = one_pattern(at));
+        Ok(End {
             device: Arc::clone(device),
-            endpoint,
+            queue,
             to: None,
             options,
             sent: 0,
             received: 0,
-            is_sending: false,
+            message: Some(message),
             owes: role == Role::Client,
-        };
-        end.post(0..options.rx_depth.into())?;
-        let message: Vec<u8> = (0..options.size as usize).map(one_pattern).collect();
-        region.write(end.slot(options.rx_depth.into()) + GRH, &message);
-        Ok(end)
-    }
-
-    /// First byte of slot `number`.
-    fn slot(&self, number: u64) -> usize {
-        number as usize * (GRH + self.options.size as usize)
-    }
-
-    /// Posts receives into `slots`.
-    fn post(&mut self, slots: std::ops::Range<u64>) -> Result<(), Failure> {
-        let places: Vec<_> = slots.map(|number| (number, self.slot(number)..self.slot(number + 1))).collect();
-        let mut batch = self.endpoint.receives().ok_or("no receive queue")?;
-        places.into_iter().try_for_each(|(number, bytes)| batch.receive(number, bytes))?;
-        batch.ring();
-        Ok(())
+        })
     }
 
     fn address(&self) -> Result<Address, Failure> {
         let index = u16::from(self.options.gid_idx);
         let gid = self.device.gids().iter().find(|gid| gid.index == index).copied();
         let gid = gid.ok_or_else(|| format!("the port has no GID with index {index}"))?;
-        let address = Address { lid: 0, qpn: self.endpoint.queue_pair().qpn(), psn: 0, gid: gid.address.octets() };
+        let address = Address { lid: 0, qpn: self.queue.queue_pair().qpn(), psn: 0, gid: gid.address.octets() };
         address.print("local");
         Ok(address)
     }
@@ -163,57 +151,58 @@ impl<'a> End<'a> {
         let mut watchdog = Watchdog::new(&self.device);
         while !self.is_done() {
             if self.options.events {
-                self.endpoint.wait(SILENCE)?;
+                let done = self.queue.wait(SILENCE)?;
+                self.handle(done)?;
+            } else {
+                let moved = self.turn()?;
+                watchdog.check(moved)?;
             }
-            let moved = self.turn()?;
-            watchdog.check(moved)?;
         }
         Ok(())
     }
 
     /// Handles one completion. Returns whether there was one.
     fn turn(&mut self) -> Result<bool, Failure> {
-        let Some((wr_id, completion)) = self.endpoint.poll()? else { return Ok(false) };
-        if completion.work.side == Side::Send {
-            (self.sent, self.is_sending) = (self.sent + 1, false);
-        } else {
-            self.received += 1;
-            self.check(wr_id, completion.byte_len as usize)?;
-            self.post(wr_id..wr_id + 1)?;
-            self.owes = true;
-        }
-        self.answer()?;
+        let Some(done) = self.queue.poll()? else { return Ok(false) };
+        self.handle(done)?;
         Ok(true)
+    }
+
+    fn handle(&mut self, done: Done) -> Result<(), Failure> {
+        let side = done.result?.work.side;
+        if side == Side::Send {
+            (self.sent, self.message) = (self.sent + 1, done.buffer);
+        } else {
+            self.check(done.received().and_then(|bytes| bytes.get(GRH..)).unwrap_or_default())?;
+            self.queue.receive(done.buffer.ok_or("a receive without its buffer")?)?;
+            (self.received, self.owes) = (self.received + 1, true);
+        }
+        self.answer()
     }
 
     /// Sends, if it is this end's turn.
     fn answer(&mut self) -> Result<(), Failure> {
-        if !self.owes || self.is_sending || self.sent >= self.options.iters {
+        if !self.owes || self.sent >= self.options.iters {
             return Ok(());
         }
-        let first = self.slot(self.options.rx_depth.into()) + GRH;
         let to = self.to.as_ref().ok_or("the other end is not known")?;
-        let mut batch = self.endpoint.sends().ok_or("no send queue")?;
-        batch.send(SEND, WrFlags::SIGNALLED, to, first..first + self.options.size as usize)?;
-        batch.ring();
-        (self.is_sending, self.owes) = (true, false);
+        let Some(message) = self.message.take() else { return Ok(()) };
+        self.queue.send(to, message)?;
+        self.owes = false;
         Ok(())
     }
 
-    /// Checks a datagram of `len` bytes in slot `number`. The server's client may be `ibv_ud_pingpong`: it knows only
-    /// the first byte of each page.
-    fn check(&self, number: u64, len: usize) -> Result<(), Failure> {
+    /// Checks a datagram. The server's client may be `ibv_ud_pingpong`: it knows only the first byte of each page.
+    fn check(&self, datagram: &[u8]) -> Result<(), Failure> {
         let size = self.options.size as usize;
-        if len != GRH + size {
-            return Err(format!("received {} bytes instead of {size}", len.saturating_sub(GRH)).into());
+        if datagram.len() != size {
+            return Err(format!("received {} bytes instead of {size}", datagram.len()).into());
         }
         if !self.options.chk {
             return Ok(());
         }
-        let mut bytes = vec![0; size];
-        self.endpoint.region().read(self.slot(number) + GRH, &mut bytes);
         let known = if self.options.host.is_none() && !self.options.listen { 1 } else { 4096 };
-        check_one_pattern(&bytes, known)
+        check_one_pattern(datagram, known)
     }
 }
 
