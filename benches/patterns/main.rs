@@ -1,8 +1,11 @@
 //! What the patterns cost: instructions of a processor for an I/O of NVMe over RDMA, counted by callgrind, on the host
-//! and on the target, without the card and without the disk's own work beyond a copy.
+//! and on the target, without the card and without the disk's own work beyond a copy; and for a transfer of Lustre's
+//! network driver.
 //!
 //! `cargo bench -p mlx5-benches --bench patterns` measures. Without `--bench` (as in `cargo test --all-targets`) a
 //! short run checks that it works. README.md explains the figures.
+
+mod lnet;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -72,6 +75,7 @@ fn main() -> Result<(), Failure> {
             |part: &str| counts.get(&format!("{count} queues: {part}")).copied().unwrap_or(f64::NAN) / BATCH as f64;
         println!("| {count} | {:.0} | {:.0} |", of("submit"), of("complete"));
     }
+    lnet::report(&counts);
     Ok(())
 }
 
@@ -93,7 +97,7 @@ fn child() -> Result<(), Failure> {
         }
         stage.batch(Io::Read, Some(&format!("{count} queues")))?;
     }
-    Ok(())
+    lnet::child()
 }
 
 /// A host and a target on two cards, in virtual time: each works only when it is called.
