@@ -41,7 +41,7 @@ pub enum Command {
     /// Decode a kernel's command log, or hex of a named layout, into fields by their PRM names.
     Decode(decode::Arguments),
     /// Measure latency, bandwidth and message rate, with perftest's flags, headings and JSON keys.
-    Perf(Box<perf::Arguments>),
+    Perf(perf::Arguments),
     /// Serve the software card over vfio-user: one function per socket, all on one wire.
     Sim(serve::Arguments),
     /// Check this machine for each way to open a card, and print the commands that fix it.

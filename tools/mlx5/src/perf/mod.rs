@@ -30,22 +30,43 @@ use report::{Report, Table};
 
 use crate::output::{Failure, print, print_json, usage};
 
-/// The arguments of `mlx5 perf`: of messages, or of frames.
-#[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[group(id = "perf")]
-pub struct Arguments {
-    #[command(subcommand)]
-    packet: Option<Packet>,
-    #[command(flatten)]
-    messages: Option<arguments::Arguments>,
+/// The arguments of `mlx5 perf`.
+#[derive(Debug)]
+pub enum Arguments {
+    /// Of messages.
+    Messages(Box<arguments::Arguments>),
+    /// Of Ethernet frames.
+    Packet(packet::Arguments),
 }
 
-/// Measurements that are not of messages.
-#[derive(Debug, clap::Subcommand)]
-enum Packet {
-    /// Measure rates and times of Ethernet frames on raw queues: rx, tx, forward, lat.
-    Packet(packet::Arguments),
+/// By hand, as what measures messages has no subcommand, but what measures frames has.
+impl clap::Args for Arguments {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let packet = packet::Arguments::augment_args(clap::Command::new("packet"))
+            .about("Measure rates and times of Ethernet frames on raw queues: rx, tx, forward, lat");
+        arguments::Arguments::augment_args(command)
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+            .subcommand(packet)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Arguments {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        match matches.subcommand() {
+            Some((_, packet)) => packet::Arguments::from_arg_matches(packet).map(Self::Packet),
+            None => arguments::Arguments::from_arg_matches(matches).map(|messages| Self::Messages(Box::new(messages))),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// The software card in a process is that process's own.
@@ -56,9 +77,8 @@ const PRIVATE_CARD: &str = "-d sim is a private card of each process, without a 
 /// Measures and reports.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     match arguments {
-        Arguments { packet: Some(Packet::Packet(packet)), .. } => packet::run(packet, json),
-        Arguments { messages: Some(messages), .. } => measure(messages, json),
-        _ => Err(usage("what to measure is missing: lat, bw or rate and an operation, or packet")),
+        Arguments::Messages(messages) => measure(messages, json),
+        Arguments::Packet(packet) => packet::run(packet, json),
     }
 }
 
