@@ -63,6 +63,8 @@ pub struct FastKey {
     key: UmrKey,
     life: KeyLife,
     parts: Vec<Buffer>,
+    /// Bytes of all parts.
+    len: usize,
     turns: Vec<Interleaved>,
     lists: Lists,
 }
@@ -102,7 +104,7 @@ impl FastKey {
         let (parts, turns) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
         let (segments, pages) = (Vec::with_capacity(entries), Vec::with_capacity(pages));
         let lists = Lists { segments, pages, most_inline, memory };
-        Ok(FastKey { key, life: KeyLife::default(), parts, turns, lists })
+        Ok(FastKey { key, life: KeyLife::default(), parts, len: 0, turns, lists })
     }
 
     /// Creates `count` keys of `pd`. Errors: as for [`create`](Self::create).
@@ -134,6 +136,7 @@ impl FastKey {
         if !self.is_free() || buffer.is_exclusive() || !buffer.pd().is_same(self.pd()) || !self.has_room(&buffer) {
             return Err(buffer);
         }
+        self.len += buffer.len();
         self.parts.push(buffer);
         Ok(())
     }
@@ -153,7 +156,7 @@ impl FastKey {
 
     /// Total length of all buffers in bytes.
     pub fn len(&self) -> usize {
-        self.parts.iter().map(Buffer::len).sum()
+        self.len
     }
 
     /// Whether that is zero.
@@ -164,6 +167,7 @@ impl FastKey {
     /// Removes the buffers, in order; none while the key is not free.
     pub fn parts(&mut self) -> impl Iterator<Item = Buffer> + '_ {
         let count = if self.is_free() { self.parts.len() } else { 0 };
+        self.len -= self.parts[..count].iter().map(Buffer::len).sum::<usize>();
         self.parts.drain(..count)
     }
 
