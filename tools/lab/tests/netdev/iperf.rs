@@ -1,5 +1,5 @@
 //! iperf3 in the guest on the example `tcp`: smoltcp on a raw Ethernet queue of a third function, which a process on
-//! the host owns. It has 10.0.0.4.
+//! the host owns. It has 10.0.0.6, which nobody had before: the guest remembers whose an address was.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ impl Server {
     fn start(net: &Net, build: &Build, arguments: &[&str]) -> Result<Self, Report> {
         let device = format!("vfio-user:{}", net.lab.model.sockets()[2].display());
         let mut command = Command::new(build.program("tcp")?);
-        command.args(["-d", &device, "--ip", "10.0.0.4/24"]).args(arguments);
+        command.args(["-d", &device, "--ip", "10.0.0.6/24"]).args(arguments);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let said = BufReader::new(child.stdout.take().ok_or("standard output")?);
         let mut server = Server { child, said };
@@ -66,7 +66,7 @@ fn count(said: &str) -> Result<u64, Report> {
 /// arrives as it was, and receives one.
 pub fn tcp(net: &Net, build: &Build) -> TestResult {
     let mebibytes = rounds(4, 1024) as u64;
-    let client = format!("ip netns exec a {} -c 10.0.0.4 --connect-timeout 60000", Software::IPERF);
+    let client = format!("ip netns exec a {} -c 10.0.0.6 --connect-timeout 60000", Software::IPERF);
     for (ours, theirs) in [(&[][..], "-P 2"), (&["--striding"], ""), (&[], "-R"), (&["--striding"], "-R -P 3")] {
         let server = Server::start(net, build, ours)?;
         net.check(&format!("{client} {theirs} -n {mebibytes}M 2>&1"), TRAFFIC * 4)?;
