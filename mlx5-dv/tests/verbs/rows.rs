@@ -324,6 +324,8 @@ const QUEUE_PAIRS: &[Row] = &[
             QueuePair::modify,
             QueuePair::to_error,
             QueuePair::reset,
+            Connection::reset,
+            DatagramQueue::reset,
         ],
         EVERY,
         ALL,
@@ -369,6 +371,7 @@ const QUEUE_PAIRS: &[Row] = &[
             QueuePair::unreliable_send_queue::<AnyDoorbell>,
             XrcConnection::send,
             DatagramEndpoint::sends,
+            DatagramQueue::send,
             DcInitiator::send,
         ],
         EVERY,
@@ -378,7 +381,15 @@ const QUEUE_PAIRS: &[Row] = &[
          scatter/gather, fences, solicited events. Raw packets also with segmentation (TSO: `SendBatch::send_large`); that of \
          datagrams is for IPoIB, which RoCE has not"
     ),
-    row!(["post_recv"], Whole, [ReceiveQueue::batch, Connection::receive], EVERY, ALL, [PINGPONG], ""),
+    row!(
+        ["post_recv"],
+        Whole,
+        [ReceiveQueue::batch, Connection::receive, DatagramQueue::receive],
+        EVERY,
+        ALL,
+        [PINGPONG],
+        ""
+    ),
     row!(
         ["create_ah", "destroy_ah"],
         Whole,
