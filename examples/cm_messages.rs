@@ -138,6 +138,8 @@ struct Streams<'a> {
     /// Those that wait for the other end, and those whose messages may go.
     links: HashMap<ConnectionId, Stream>,
     connected: u32,
+    /// Those that the other end has disconnected.
+    disconnected: u32,
 }
 
 struct Stream {
@@ -149,7 +151,7 @@ struct Stream {
 
 impl<'a> Streams<'a> {
     fn new(pd: Arc<Pd>, manager: ConnectionManager, options: &'a Options) -> Self {
-        Streams { pd, manager, options, links: HashMap::new(), connected: 0 }
+        Streams { pd, manager, options, links: HashMap::new(), connected: 0, disconnected: 0 }
     }
 
     /// A queue pair with its receives posted. Sends have the first half of the region.
@@ -230,6 +232,9 @@ impl<'a> Streams<'a> {
     fn exchange(&mut self, answers: bool) -> Result<(), Failure> {
         let (count, end) = (self.options.count, Instant::now() + PATIENCE);
         while self.links.values().any(|stream| (stream.sent, stream.received) != (count, count)) {
+            // Before the completions: the server disconnects as soon as its own messages are complete. Those of a
+            // connection that was disconnected after its last message are in the CQ by then.
+            let event = self.manager.poll()?;
             for stream in self.links.values_mut() {
                 while let Some(done) = stream.connection.poll()? {
                     match done.result?.operation {
@@ -241,8 +246,12 @@ impl<'a> Streams<'a> {
                     }
                 }
             }
-            if let Some((_, event)) = self.manager.poll()? {
-                return Err(format!("a connection failed in the middle: {event:?}").into());
+            if let Some((id, event)) = event {
+                let all = self.links.get(&id).is_some_and(|stream| (stream.sent, stream.received) == (count, count));
+                match event {
+                    Event::Disconnected { confirmed, .. } if all => self.disconnected += u32::from(confirmed),
+                    event => return Err(format!("a connection failed in the middle: {event:?}").into()),
+                }
             }
             if Instant::now() > end {
                 return Err("messages are missing".into());
@@ -255,7 +264,7 @@ impl<'a> Streams<'a> {
 
     /// Until all connections have ended, and are forgotten.
     fn part(mut self) -> Result<(), Failure> {
-        let mut confirmed = 0;
+        let mut confirmed = self.disconnected;
         while self.manager.connections() > 0 {
             if let (_, Event::Disconnected { confirmed: true, .. }) = next_event(&mut self.manager)? {
                 confirmed += 1;
