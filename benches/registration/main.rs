@@ -65,7 +65,7 @@ fn main() -> Result<(), Failure> {
     let build = Build::release(&["mlx5"], &["registration_ours"])?;
     let model = Model::start_saying(&build, 1, &[], Listed::SAID)?;
     let [socket] = model.sockets() else { return Err("one socket".into()) };
-    let guest = Guest::builder("registration").nic(socket).programs(&build).share(made.path(), C_PROGRAMS);
+    let guest = Guest::builder("registration").nic(socket).key_cache().programs(&build).share(made.path(), C_PROGRAMS);
     let memory = u32::try_from((largest + GUEST_S_OWN) >> 20)?;
     let guest = guest.memory_mib(memory).huge_pages_1g((largest >> 30) as u32);
     let guest = guest.count_instructions().boot_patience(PROBE).boot()?;

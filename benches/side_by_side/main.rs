@@ -39,7 +39,7 @@ fn main() -> Result<(), Failure> {
     let build = Build::release(&["mlx5"], &["side_by_side_ours"])?;
     let model = Model::start(&build, 1, &[])?;
     let [socket] = model.sockets() else { return Err("one socket".into()) };
-    let guest = Guest::builder("side_by_side").nic(socket).programs(&build).share(made.path(), C_PROGRAMS);
+    let guest = Guest::builder("side_by_side").nic(socket).key_cache().programs(&build).share(made.path(), C_PROGRAMS);
     let guest = guest.count_instructions().boot_patience(PROBE).boot()?;
     guest.check(LOAD, PROBE)?;
     guest.check(SET_UP, PROBE)?;

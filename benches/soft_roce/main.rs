@@ -89,7 +89,7 @@ fn main() -> Result<(), Failure> {
     let build = Build::release(&["mlx5"], &[])?;
     let model = Model::start(&build, 2, &["--lenient"])?;
     let [first, second] = model.sockets() else { return Err("two sockets".into()) };
-    let guest = Guest::builder("soft_roce_speed").nic(first).nic(second).boot_patience(PROBE).boot()?;
+    let guest = Guest::builder("soft_roce_speed").nic(first).nic(second).key_cache().boot_patience(PROBE).boot()?;
     guest.check(SET_UP, PROBE)?;
     let mut table = Table::new(COLUMNS.len());
     for run in 1..=runs {

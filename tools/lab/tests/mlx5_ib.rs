@@ -7,7 +7,7 @@ use std::num::ParseIntError;
 use std::path::Path;
 
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build};
-use mlx5_lab::{Guest, Model, Software, verbs_program};
+use mlx5_lab::{Guest, GuestBuilder, Model, Software, verbs_program};
 use tempfile::TempDir;
 
 /// Loads the drivers, gives the functions' network devices the namespaces `a` and `b` and the addresses 10.0.0.1 and
@@ -74,11 +74,11 @@ struct Verbs {
 
 impl Verbs {
     fn boot() -> Result<Self, Report> {
-        Self::boot_on(&[])
+        Self::boot_on(&[], Guest::builder("mlx5_ib").key_cache())
     }
 
-    /// A card started with these options.
-    fn boot_on(options: &[&str]) -> Result<Self, Report> {
+    /// A guest on a card started with these options.
+    fn boot_on(options: &[&str], guest: GuestBuilder) -> Result<Self, Report> {
         let build = build()?;
         let model = Model::start(&build, 2, options)?;
         let [first, second] = model.sockets() else { return Err("two sockets".into()) };
@@ -89,7 +89,7 @@ impl Verbs {
         }
         let ucx = Software::ucx()?;
         ucx.compile(&sources.join("ucx.c"), &programs.path().join("ucx"), ["libucp.so.0", "libucs.so.0"])?;
-        let guest = Guest::builder("mlx5_ib").nic(first).nic(second).programs(&build);
+        let guest = guest.nic(first).nic(second).programs(&build);
         let guest = guest.share(programs.path(), C_PROGRAMS).share(ucx.folder(), ucx.place()).boot()?;
         let verbs = Verbs { lab: Lab { guest, model }, _programs: programs };
         verbs.lab.check(SET_UP, PROBE)?;
@@ -175,7 +175,7 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn pages_come_and_go_while_messages_flow() -> TestResult {
-    let verbs = Verbs::boot_on(&["--profile", "connectx7"])?;
+    let verbs = Verbs::boot_on(&["--profile", "connectx7"], Guest::builder("mlx5_ib-connectx7"))?;
     verbs.own("page_faults mlx5_0 1", "pages came and went")?;
     verbs.own("implicit mlx5_0 1", "all addresses are one region")?;
     for options in ["-o", "-o -P", "-O", "-O -P"] {

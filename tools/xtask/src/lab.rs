@@ -35,10 +35,14 @@ pub fn run(workspace: &Path, name: &str, rest: &[&str]) -> Result<bool, String> 
     );
     eprintln!("    *.pcap                                                        what was on the wire");
     let begin = SystemTime::now();
-    let mut failed = Vec::new();
+    let (mut failed, mut running) = (Vec::new(), None);
     let passed = cargo_test_watched(&["--package", "mlx5-lab", "--test", name], rest, |line| {
         failed.extend(failed_test(line).map(str::to_owned));
+        running = running_tests(line).or(running);
     })?;
+    if running == Some(0) {
+        return Err(format!("no test of `{name}` is chosen by `{}`: nothing was tested", rest.join(" ")));
+    }
     for test in &failed {
         logs.print_ends(test, begin)?;
     }
@@ -52,6 +56,11 @@ pub fn run(workspace: &Path, name: &str, rest: &[&str]) -> Result<bool, String> 
 /// The name of a test that a line of the test runner says has failed.
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+}
+
+/// How many tests the test runner says it runs.
+fn running_tests(line: &str) -> Option<usize> {
+    line.strip_prefix("running ")?.split_once(" test")?.0.parse().ok()
 }
 
 /// A test program of the lab.
@@ -107,6 +116,14 @@ mod tests {
         assert_eq!(failed_test("test it_passes ... ok"), None);
         assert_eq!(failed_test("test it_waits ... ignored, MLX5_LAB=skip"), None);
         assert_eq!(failed_test("test result: FAILED. 0 passed"), None);
+    }
+
+    #[test]
+    fn the_number_of_tests_is_read() {
+        assert_eq!(running_tests("running 0 tests"), Some(0));
+        assert_eq!(running_tests("running 1 test"), Some(1));
+        assert_eq!(running_tests("running out of names"), None);
+        assert_eq!(running_tests("test running 3 tests"), None);
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub struct GuestBuilder {
     modules: Vec<String>,
     shares: Vec<Share>,
     icount: bool,
+    key_cache: bool,
     qemu_args: Vec<OsString>,
     boot_patience: Duration,
     slot_patience: Duration,
@@ -84,6 +85,7 @@ impl GuestBuilder {
             modules: Vec::new(),
             shares: Vec::new(),
             icount: false,
+            key_cache: false,
             qemu_args: Vec::new(),
             boot_patience: Duration::from_secs(180),
             slot_patience: Duration::from_secs(30 * 60),
@@ -155,7 +157,16 @@ impl GuestBuilder {
         self
     }
 
-    /// Shares the host folder `host`, read-only, at the absolute path `guest`.
+    /// Lets mlx5_ib fill its cache of memory keys, as it does by default: some thousand a function, made after it has
+    /// loaded and destroyed when it goes, which takes an emulated processor half a minute. Otherwise it makes a key
+    /// when one is asked for (mlx5_core's parameter `prof_sel`).
+    pub fn key_cache(mut self) -> Self {
+        self.key_cache = true;
+        self
+    }
+
+    /// Shares the host folder `host`, read-only, at the absolute path `guest`. The guest reads a file once: what is in
+    /// the folder stays as it is while the guest runs.
     pub fn share(self, host: impl Into<PathBuf>, guest: impl Into<String>) -> Self {
         self.share_as(host.into(), guest.into(), false)
     }
@@ -291,7 +302,7 @@ impl GuestBuilder {
     fn mounts(&self) -> String {
         let mut text = "lab rw /lab\n".to_owned();
         for (index, share) in self.shares.iter().enumerate() {
-            let mode = if share.writable { "rw" } else { "ro" };
+            let mode = if share.writable { "rw" } else { "ro,cache=loose" };
             text.push_str(&format!("share{index} {mode} {}\n", share.guest));
         }
         text
@@ -310,6 +321,9 @@ impl GuestBuilder {
         ];
         if self.iommu {
             words.push("intel_iommu=on".to_owned());
+        }
+        if !self.key_cache {
+            words.push("mlx5_core.prof_sel=0".to_owned());
         }
         if self.huge_pages_1g > 0 {
             words.push(format!("hugepagesz=1G hugepages={}", self.huge_pages_1g));
