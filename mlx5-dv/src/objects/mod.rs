@@ -87,7 +87,7 @@ pub use qp::datagram::{AddressHandle, DatagramAttributes};
 pub use qp::ece::EceOptions;
 pub use qp::initiator::InitiatorAttributes;
 pub use qp::options::QpOptions;
-pub use qp::path::AddressPath;
+pub use qp::path::{AddressPath, InfinibandRoute};
 pub use qp::xrc_target::XrcTarget;
 pub use qp::{QpStatus, QueuePair};
 pub use queue_counter::QueueCounter;

@@ -47,24 +47,7 @@ impl AddressHandle {
     /// of the sending queue pair. Errors: [`Error::Invalid`] for a value out of range.
     pub fn new(device: &Device, path: &AddressPath, qpn: u32, qkey: u32) -> Result<Self, Error> {
         path.check(device.caps())?;
-        let [a, b, c, d, e, f] = path.mac.0;
-        let [.., g, h, i, j] = path.gid;
-        let sport = path.sport(u32::from_be_bytes([g, h, i, j]) | 1, qpn);
-        let mut vector = UdAdrsVector::default();
-        vector
-            .w()
-            .ext(true)
-            // On Ethernet the upper three bits are the priority.
-            .sl_eth_prio(path.service_level << 1)
-            .rlid_udp_sport(sport)
-            .rmac_47_16(u32::from_be_bytes([a, b, c, d]))
-            .rmac_15_0(u16::from_be_bytes([e, f]))
-            .tclass(path.traffic_class)
-            .hop_limit(path.hop_limit)
-            .src_addr_index(path.gid_index)
-            .flow_label(path.flow_label)
-            .rgid_rip(&path.gid);
-        AddressHandle(vector).to(qpn, qkey)
+        AddressHandle(path.vector(qpn)).to(qpn, qkey)
     }
 
     /// Destination is another queue pair along the same path. Errors: [`Error::Invalid`] for a `qpn` of more than 24

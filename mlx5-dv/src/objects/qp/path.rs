@@ -3,12 +3,17 @@
 use std::net::Ipv6Addr;
 
 use mlx5_prm::ctx::Ads;
+use mlx5_prm::wqe::UdAdrsVector;
 
 use crate::caps::Caps;
 use crate::error::Invalid;
 use crate::net::Mac;
 use crate::objects::check::{fits, in_range, port_exists};
 use crate::setters::setters;
+
+/// `port_type` of the general capabilities.
+const INFINIBAND: u8 = 0;
+const ETHERNET: u8 = 1;
 
 /// Path of a queue pair's packets. PRM "Address Path Structure".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +34,28 @@ pub struct AddressPath {
     /// equal-cost paths. Default: derived from the flow label, or if that is 0, from both queue pair numbers, as Linux
     /// does.
     pub udp_sport: Option<u16>,
-    /// Service level: the Ethernet priority, 0 to 7. Default: 0.
+    /// Service level: the Ethernet priority, 0 to 7, or InfiniBand's, 0 to 15. Default: 0.
     pub service_level: u8,
     /// Local port number, from 1. Default: 1.
     pub port: u8,
+    /// Where the path leads on InfiniBand; `None` on Ethernet. Default: `None`.
+    pub infiniband: Option<InfinibandRoute>,
+}
+
+/// A path's addresses within an InfiniBand subnet.
+///
+/// Unproven: no such packet has been sent, as the software card's ports are Ethernet. The fields are those that Linux
+/// (`mlx5_set_path`) and libmlx5 (`mlx5_create_ah`) fill on an InfiniBand port. The port's own LID is in the answer of
+/// QUERY_HCA_VPORT_CONTEXT, which [`Device::execute`](crate::Device::execute) asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InfinibandRoute {
+    /// Local identifier (LID) of the remote's port, or of a router's. PRM `rlid`.
+    pub lid: u16,
+    /// Which of the own port's LIDs sends: their lower bits, 7 at most. Default: 0. PRM `mlid`.
+    pub source_path_bits: u8,
+    /// Whether packets have a global route header (GRH), by which routers pass them to another subnet: the path's GIDs,
+    /// hop limit, traffic class and flow label are its fields. Default: no.
+    pub global: bool,
 }
 
 setters! {
@@ -60,7 +83,21 @@ impl AddressPath {
             udp_sport: None,
             service_level: 0,
             port: 1,
+            infiniband: None,
         }
+    }
+
+    /// Path to the port `lid` of the same InfiniBand subnet; everything else is default. Unproven: see
+    /// [`InfinibandRoute`].
+    pub fn infiniband(lid: u16) -> Self {
+        let route = InfinibandRoute { lid, source_path_bits: 0, global: false };
+        AddressPath { infiniband: Some(route), ..AddressPath::new([0; 16], Mac([0; 6])) }
+    }
+
+    /// Path to `gid` in another InfiniBand subnet, by the router at `lid`. Unproven: see [`InfinibandRoute`].
+    pub fn infiniband_global(lid: u16, gid: [u8; 16]) -> Self {
+        let route = InfinibandRoute { lid, source_path_bits: 0, global: true };
+        AddressPath { infiniband: Some(route), ..AddressPath::new(gid, Mac([0; 6])) }
     }
 
     /// Path to a link-local `gid`, which contains its MAC address; `None` for another GID.
@@ -109,32 +146,97 @@ impl AddressPath {
             in_range("gid_index", self.gid_index.into(), 0..=last.into(), "roce_address_table_size")?;
         }
         fits("flow_label", self.flow_label, 20)?;
-        fits("service_level", self.service_level.into(), 3)?;
+        fits("service_level", self.service_level.into(), if self.infiniband.is_some() { 4 } else { 3 })?;
+        self.check_link_layer(caps)?;
         port_exists(self.port, caps)
     }
 
-    /// As Linux sets it for Ethernet, between queue pairs `local` and `remote`: `grh` and `sl` are for InfiniBand.
+    /// The ports are those that the path's addresses are for.
+    fn check_link_layer(&self, caps: &Caps) -> Result<(), Invalid> {
+        let wrong = |what: &str, requires| Err(Invalid::Requires { what: what.into(), requires });
+        match (&self.infiniband, caps.port_type) {
+            (Some(_), ETHERNET) => wrong("a path with a LID", "an InfiniBand port (port_type)"),
+            (None, INFINIBAND) => wrong("a path without a LID", "an Ethernet port (port_type)"),
+            (Some(InfinibandRoute { lid: 0, .. }), _) => Err(Invalid::Empty { what: "a path", lacks: "a LID" }),
+            (Some(route), _) => fits("source_path_bits", route.source_path_bits.into(), 7),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// As Linux sets it, between queue pairs `local` and `remote`.
     pub(super) fn ads(&self, local: u32, remote: u32) -> Ads {
-        let [a, b, c, d, e, f] = self.mac.0;
         let mut ads = Ads::default();
+        ads.w().vhca_port_num(self.port);
+        if self.is_global() {
+            ads.w()
+                .src_addr_index(self.gid_index)
+                .hop_limit(self.hop_limit)
+                .tclass(self.traffic_class)
+                .flow_label(self.flow_label)
+                .rgid_rip(&self.gid);
+        }
+        match &self.infiniband {
+            Some(route) => {
+                ads.w().rlid(route.lid).mlid(route.source_path_bits).grh(route.global).sl(self.service_level);
+            }
+            None => self.fill_ethernet(&mut ads, self.sport(local, remote)),
+        }
+        ads
+    }
+
+    /// Whether packets have GIDs: all of RoCE have.
+    fn is_global(&self) -> bool {
+        self.infiniband.is_none_or(|route| route.global)
+    }
+
+    fn fill_ethernet(&self, ads: &mut Ads, sport: u16) {
+        let [a, b, c, d, e, f] = self.mac.0;
         ads.w()
-            .src_addr_index(self.gid_index)
-            .hop_limit(self.hop_limit)
-            .tclass(self.traffic_class)
-            .flow_label(self.flow_label)
-            .rgid_rip(&self.gid)
-            .udp_sport(self.sport(local, remote))
+            .udp_sport(sport)
             .dscp(self.traffic_class >> 2)
             .eth_prio(self.service_level)
-            .vhca_port_num(self.port)
             .rmac_47_32(u16::from_be_bytes([a, b]))
             .rmac_31_0(u32::from_be_bytes([c, d, e, f]));
-        ads
+    }
+
+    /// The address vector of a datagram to queue pair `remote`, as libmlx5 fills it.
+    pub(super) fn vector(&self, remote: u32) -> UdAdrsVector {
+        let mut vector = UdAdrsVector::default();
+        vector.w().ext(true);
+        if self.is_global() {
+            vector
+                .w()
+                .tclass(self.traffic_class)
+                .hop_limit(self.hop_limit)
+                .src_addr_index(self.gid_index)
+                .flow_label(self.flow_label)
+                .rgid_rip(&self.gid);
+        }
+        match &self.infiniband {
+            Some(route) => {
+                let w = vector.w();
+                w.sl_eth_prio(self.service_level).rlid_udp_sport(route.lid).mlid(route.source_path_bits);
+                vector.w().grh(route.global);
+            }
+            None => {
+                let ([a, b, c, d, e, f], [.., g, h, i, j]) = (self.mac.0, self.gid);
+                vector
+                    .w()
+                    // On Ethernet the upper three bits are the priority.
+                    .sl_eth_prio(self.service_level << 1)
+                    .rlid_udp_sport(self.sport(u32::from_be_bytes([g, h, i, j]) | 1, remote))
+                    .rmac_47_16(u32::from_be_bytes([a, b, c, d]))
+                    .rmac_15_0(u16::from_be_bytes([e, f]));
+            }
+        }
+        vector
     }
 
     /// From the card's context.
     pub(super) fn of(ads: &Ads) -> Self {
         let ([a, b], [c, d, e, f]) = (ads.rmac_47_32().to_be_bytes(), ads.rmac_31_0().to_be_bytes());
+        let route = InfinibandRoute { lid: ads.rlid(), source_path_bits: ads.mlid(), global: ads.grh() };
+        let infiniband = (route.lid != 0).then_some(route);
         AddressPath {
             gid: *ads.rgid_rip(),
             mac: Mac([a, b, c, d, e, f]),
@@ -142,9 +244,10 @@ impl AddressPath {
             hop_limit: ads.hop_limit(),
             traffic_class: ads.tclass(),
             flow_label: ads.flow_label(),
-            udp_sport: Some(ads.udp_sport()),
-            service_level: ads.eth_prio(),
+            udp_sport: infiniband.is_none().then(|| ads.udp_sport()),
+            service_level: if infiniband.is_some() { ads.sl() } else { ads.eth_prio() },
             port: ads.vhca_port_num(),
+            infiniband,
         }
     }
 }
@@ -227,9 +330,44 @@ mod tests {
         assert_eq!((ads.eth_prio(), ads.dscp(), ads.tclass()), (5, 0x2e, 0xb8));
         assert_eq!(AddressPath::of(&ads), AddressPath { udp_sport: Some(ads.udp_sport()), ..path });
         assert_eq!((ads.grh(), ads.sl()), (false, 0), "InfiniBand's");
-        let caps = Caps { num_ports: 1, ..Caps::default() };
+        let caps = Caps { num_ports: 1, port_type: ETHERNET, ..Caps::default() };
         assert!(path.check(&caps).is_ok());
         let text = path.service_level(8).check(&caps).unwrap_err().to_string();
         assert_eq!(text, "service_level is 0x8, and the field has 3 bits");
+    }
+
+    #[test]
+    fn a_path_is_filled_as_linux_does_for_infiniband() {
+        let within = AddressPath::infiniband(0x1234).service_level(9);
+        let ads = within.ads(0x43, 0x44);
+        assert_eq!((ads.rlid(), ads.sl(), ads.grh(), ads.vhca_port_num()), (0x1234, 9, false, 1));
+        assert_eq!((ads.udp_sport(), ads.eth_prio(), ads.hop_limit()), (0, 0, 0), "Ethernet's, and the GRH's");
+        let mut beyond = AddressPath::infiniband_global(7, [3; 16]).gid_index(2).flow_label(5);
+        beyond.infiniband.as_mut().unwrap().source_path_bits = 0x7f;
+        let ads = beyond.ads(0x43, 0x44);
+        assert_eq!((ads.rlid(), ads.mlid(), ads.grh()), (7, 0x7f, true));
+        assert_eq!((ads.src_addr_index(), ads.flow_label(), ads.rgid_rip()), (2, 5, &[3; 16]));
+        assert_eq!(AddressPath::of(&ads), beyond);
+    }
+
+    #[test]
+    fn a_datagram_s_vector_has_the_lid_in_place_of_the_source_port() {
+        let vector = AddressPath::infiniband(0x1234).service_level(9).vector(0x44);
+        assert_eq!((vector.rlid_udp_sport(), vector.sl_eth_prio(), vector.grh()), (0x1234, 9, false));
+        let vector = AddressPath::infiniband_global(7, [3; 16]).vector(0x44);
+        assert_eq!((vector.rlid_udp_sport(), vector.grh(), vector.rgid_rip()), (7, true, &[3; 16]));
+    }
+
+    #[test]
+    fn a_path_is_for_the_port_s_link_layer() {
+        let of = |port_type| Caps { num_ports: 1, port_type, ..Caps::default() };
+        let ethernet = AddressPath::new([0; 16], Mac([0; 6]));
+        let infiniband = AddressPath::infiniband(1).service_level(15);
+        assert!(ethernet.check(&of(ETHERNET)).is_ok() && infiniband.check(&of(INFINIBAND)).is_ok());
+        let refused = |path: AddressPath, port_type| path.check(&of(port_type)).unwrap_err().to_string();
+        assert_eq!(refused(infiniband, ETHERNET), "a path with a LID needs an InfiniBand port (port_type)");
+        assert_eq!(refused(ethernet, INFINIBAND), "a path without a LID needs an Ethernet port (port_type)");
+        assert_eq!(refused(AddressPath::infiniband(0), INFINIBAND), "a path without a LID");
+        assert!(refused(infiniband.service_level(16), INFINIBAND).contains("4 bits"));
     }
 }

@@ -7,7 +7,7 @@ use mlx5_prm::values::{PathMtu, QpState};
 
 use super::attributes::{InitAttributes, RtrAttributes, RtsAttributes, log_outstanding};
 use super::options::QpOptions;
-use super::path::AddressPath;
+use super::path::{AddressPath, InfinibandRoute};
 use super::state::way;
 use super::transition::path_mtu;
 use super::{QpStatus, QueuePair};
@@ -287,7 +287,9 @@ fn destination(path: &AddressPath) -> Result<QpDest, Invalid> {
         hop_limit: path.hop_limit,
         traffic_class: path.traffic_class,
         sl: path.service_level,
-        is_global: 1,
+        dlid: path.infiniband.map_or(0, |route| route.lid),
+        src_path_bits: path.infiniband.map_or(0, |route| route.source_path_bits),
+        is_global: path.infiniband.is_none_or(|route| route.global).into(),
         port_num: path.port,
         ..QpDest::default()
     })
@@ -303,6 +305,11 @@ fn status(now: &QueryQpResp) -> QpStatus {
         flow_label: now.dest.flow_label,
         service_level: now.dest.sl,
         port: now.port_num,
+        infiniband: (now.dest.dlid != 0).then_some(InfinibandRoute {
+            lid: now.dest.dlid,
+            source_path_bits: now.dest.src_path_bits,
+            global: now.dest.is_global != 0,
+        }),
         ..AddressPath::new(now.dest.dgid, Mac([0; 6]))
     };
     QpStatus {
