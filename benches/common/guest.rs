@@ -22,6 +22,18 @@ for wait in $(seq 200); do [ -e /dev/infiniband/uverbs0 ] && break; sleep 0.1; d
 [ -e /dev/infiniband/uverbs0 ]
 ";
 
+/// Bash: brings its network device up, at 10.0.0.1.
+pub const NETWORK: &str = "
+set -e
+netdev=$(ls /sys/class/infiniband/mlx5_0/device/net)
+ip link set lo up
+ip addr add 10.0.0.1/24 dev $netdev
+ip link set $netdev up
+for wait in $(seq 200); do grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state && break; sleep 0.1; done
+grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state
+for wait in $(seq 200); do grep -qi ffff:0a00 /sys/class/infiniband/mlx5_0/ports/1/gids/* && break; sleep 0.1; done
+";
+
 /// Path in the guest of the output of [`c_program`].
 pub const C_PROGRAMS: &str = "/opt/bench";
 
@@ -35,11 +47,11 @@ pub fn is_left_out(name: &str) -> bool {
     left_out
 }
 
-/// A folder with the program `verbs`, compiled from verbs.c of the bench `name`.
-pub fn c_program(name: &str) -> Result<TempDir, Failure> {
+/// A folder with the program `name`, compiled from the file of that name of a bench.
+pub fn c_program(bench: &str, name: &str) -> Result<TempDir, Failure> {
     let made = tempfile::tempdir()?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(name).join("verbs.c");
-    verbs_program(&source, &made.path().join("verbs"))?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(bench).join(name).with_extension("c");
+    verbs_program(&source, &made.path().join(name))?;
     Ok(made)
 }
 

@@ -5,6 +5,8 @@ use std::io::Write;
 pub mod callgrind;
 mod card;
 pub mod guest;
+#[cfg(target_arch = "x86_64")]
+pub mod ticks;
 
 pub use card::{Held, completion, connect, hold_still};
 

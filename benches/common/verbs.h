@@ -1,17 +1,8 @@
 /* Code shared by the C programs. */
 #include <infiniband/verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static void fail(const char *what)
-{
-	fprintf(stderr, "verbs: ");
-	perror(what);
-	exit(1);
-}
-
-#define CHECK(ok) ((ok) ? (void)0 : fail(#ok))
+#include "check.h"
 
 /* The device of that name; NULL if there is none, or it does not open. */
 static struct ibv_context *open_device(const char *name)

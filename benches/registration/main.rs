@@ -61,7 +61,7 @@ fn main() -> Result<(), Failure> {
         return Ok(());
     }
     let largest = largest()?;
-    let made = guest::c_program("registration")?;
+    let made = guest::c_program("registration", "verbs")?;
     let build = Build::release(&["mlx5"], &["registration_ours"])?;
     let model = Model::start_saying(&build, 1, &[], Listed::SAID)?;
     let [socket] = model.sockets() else { return Err("one socket".into()) };

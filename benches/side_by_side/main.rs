@@ -7,24 +7,12 @@
 mod table;
 
 use mlx5_benches::Failure;
-use mlx5_benches::guest::{self, C_PROGRAMS, LOAD, PROBE, RUN};
+use mlx5_benches::guest::{self, C_PROGRAMS, LOAD, NETWORK, PROBE, RUN};
 use mlx5_lab::{Build, Guest, Model};
 use table::Figures;
 
 /// Number of repetitions.
 const RUNS: usize = 5;
-
-/// Brings the network device up.
-const SET_UP: &str = "
-set -e
-netdev=$(ls /sys/class/infiniband/mlx5_0/device/net)
-ip link set lo up
-ip addr add 10.0.0.1/24 dev $netdev
-ip link set $netdev up
-for wait in $(seq 200); do grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state && break; sleep 0.1; done
-grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state
-for wait in $(seq 200); do grep -qi ffff:0a00 /sys/class/infiniband/mlx5_0/ports/1/gids/* && break; sleep 0.1; done
-";
 
 /// libmlx5 without locks.
 const THEIRS: &str = "MLX5_SINGLE_THREADED=1 /opt/bench/verbs mlx5_0";
@@ -35,14 +23,14 @@ fn main() -> Result<(), Failure> {
         return Ok(());
     }
     let runs = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(RUNS);
-    let made = guest::c_program("side_by_side")?;
+    let made = guest::c_program("side_by_side", "verbs")?;
     let build = Build::release(&["mlx5"], &["side_by_side_ours"])?;
     let model = Model::start(&build, 1, &[])?;
     let [socket] = model.sockets() else { return Err("one socket".into()) };
     let guest = Guest::builder("side_by_side").nic(socket).key_cache().programs(&build).share(made.path(), C_PROGRAMS);
     let guest = guest.count_instructions().boot_patience(PROBE).boot()?;
     guest.check(LOAD, PROBE)?;
-    guest.check(SET_UP, PROBE)?;
+    guest.check(NETWORK, PROBE)?;
 
     let mut figures = Figures::default();
     for run in 1..=runs {

@@ -2,10 +2,10 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::Duration;
 
 use mlx5_benches::Failure;
+pub use mlx5_benches::ticks::{of_nothing, ticks};
 use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, AddressHandle, AddressPath, CqOptions, DcTarget, MemoryRegion, Pd, Uar};
 use mlx5_dv::queue::{Completion, CompletionQueue, DataSegment, RemoteAddress, RemoteSrq, WorkError};
@@ -27,21 +27,6 @@ pub const ACCESS_KEY: u64 = 0x123_4567;
 /// Ethernet type of the frames: one for experiments.
 pub const ETHERTYPE: u16 = 0x88b5;
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-#[inline(always)]
-pub fn ticks() -> u64 {
-    compiler_fence(Ordering::SeqCst);
-    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
-    let now = unsafe { std::arch::x86_64::_rdtsc() };
-    compiler_fence(Ordering::SeqCst);
-    now
-}
-
-/// Ticks between two reads of the counter.
-pub fn of_nothing() -> u64 {
-    let before = ticks();
-    ticks() - before
-}
 
 /// The median of all rounds, for each operation.
 pub fn report(common: &Common, row: &str, nothing: u64, mut samples: Vec<u64>) {
