@@ -40,6 +40,9 @@ dpdk() {
     /// A command that runs the iperf3 of [`iperf`](Self::iperf): its arguments follow.
     pub const IPERF: &str = "env LD_LIBRARY_PATH=/opt/iperf3/usr/lib/x86_64-linux-gnu /opt/iperf3/usr/bin/iperf3";
 
+    /// A command that runs the `nvme` of [`nvme_cli`](Self::nvme_cli): its arguments follow.
+    pub const NVME: &str = "env LD_LIBRARY_PATH=/opt/nvme-cli/usr/lib/x86_64-linux-gnu /opt/nvme-cli/usr/sbin/nvme";
+
     /// What a guest's command needs before it, so that its program finds the libraries of [`ucx`](Self::ucx).
     pub const UCX: &str = "LD_LIBRARY_PATH=/opt/ucx/usr/lib/x86_64-linux-gnu";
 
@@ -57,6 +60,11 @@ dpdk() {
     /// iperf3: fetches some 200 kB if it is missing.
     pub fn iperf() -> Result<Self, LabError> {
         Self::of(Tree::Iperf, "/opt/iperf3")
+    }
+
+    /// nvme-cli: fetches some 900 kB if it is missing.
+    pub fn nvme_cli() -> Result<Self, LabError> {
+        Self::of(Tree::NvmeCli, "/opt/nvme-cli")
     }
 
     /// UCX, a communication library with code of its own for the queues of mlx5 cards, and its headers: fetches some

@@ -42,6 +42,8 @@ pub(crate) enum Tree {
     Scapy,
     /// iperf3, for guests: what it needs beyond their root file system.
     Iperf,
+    /// nvme-cli, for guests: what it needs beyond their root file system.
+    NvmeCli,
     /// Ceph's messenger benchmark, for guests: what it needs beyond their root file system.
     Ceph,
     /// UCX, for guests and to compile with.
@@ -52,7 +54,7 @@ pub(crate) enum Tree {
 
 impl Tree {
     /// Every tree. What tests wait for first comes first.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Root,
         Self::Headers,
         Self::Aarch64,
@@ -60,6 +62,7 @@ impl Tree {
         Self::Ceph,
         Self::Ucx,
         Self::Iperf,
+        Self::NvmeCli,
         Self::Tshark,
         Self::Scapy,
     ];
@@ -72,6 +75,7 @@ impl Tree {
             Self::Tshark => "tshark",
             Self::Scapy => "scapy",
             Self::Iperf => "iperf3",
+            Self::NvmeCli => "nvme-cli",
             Self::Ceph => "ceph",
             Self::Ucx => "ucx",
             Self::Dpdk => "dpdk",
@@ -118,6 +122,7 @@ impl Tree {
             Self::Tshark => &["tshark"],
             Self::Scapy => &["python3", "python3-scapy"],
             Self::Iperf => &["iperf3", "libiperf0", "libsctp1"],
+            Self::NvmeCli => &["nvme-cli", "libnvme1t64", "libjson-c5"],
             Self::Ceph => &[
                 "ceph-test",
                 "librados2",
@@ -238,7 +243,7 @@ fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
         Tree::Headers => finish_headers(&apt, &partial)?,
-        Tree::Tshark | Tree::Scapy | Tree::Iperf | Tree::Ceph | Tree::Ucx | Tree::Dpdk => {}
+        Tree::Tshark | Tree::Scapy | Tree::Iperf | Tree::NvmeCli | Tree::Ceph | Tree::Ucx | Tree::Dpdk => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -268,7 +273,7 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
             apt.alone(&packages)?
         }
         Tree::Tshark | Tree::Scapy => apt.closure(&packages)?,
-        Tree::Iperf | Tree::Ceph | Tree::Ucx | Tree::Dpdk => apt.alone(&packages)?,
+        Tree::Iperf | Tree::NvmeCli | Tree::Ceph | Tree::Ucx | Tree::Dpdk => apt.alone(&packages)?,
         Tree::Aarch64 => {
             let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
             packages = plan.iter().map(Archive::package).collect();

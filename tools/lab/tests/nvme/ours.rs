@@ -5,10 +5,10 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use mlx5_lab::{Build, Guest, Model, rounds};
+use mlx5_lab::{Build, Guest, Model, Software, rounds};
 
 use crate::common::{Lab, PROBE, Report, TestResult, assert_lawful};
-use crate::{AT_A_TIME, DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, TRANSFERS, assert_quiet};
+use crate::{AT_A_TIME, DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, assert_quiet, transfers};
 
 /// MiB of each disk.
 const DISK: u32 = 64;
@@ -21,6 +21,27 @@ set -e
 modprobe ib_uverbs
 modprobe rdma_ucm
 until [ -e /dev/infiniband/uverbs0 ] && [ -e /dev/infiniband/rdma_cm ]; do sleep 0.1; done
+";
+
+/// A host that nvme-cli connects to the subsystem `NQN` at `ADDRESS`, once it has discovered it. It prints what it
+/// finds there.
+const BY_NVME_CLI: &str = r#"
+set -e
+modprobe nvme-rdma
+there="-t rdma -a $ADDRESS -s 4420"
+$NVME discover $there
+$NVME connect $there -n $NQN --nr-io-queues=2 --keep-alive-tmo=60
+for wait in $(seq 300); do [ -b /dev/nvme0n1 ] && [ -b /dev/nvme0n2 ] && break; sleep 0.1; done
+$NVME list
+$NVME id-ctrl /dev/nvme0
+$NVME id-ns /dev/nvme0n1
+"#;
+
+/// Has nvme-cli disconnect it.
+const LEAVE_BY_NVME_CLI: &str = "
+set -e
+$NVME disconnect -n $NQN
+modprobe -r nvme-rdma
 ";
 
 struct Pair {
@@ -82,7 +103,9 @@ impl Pair {
     fn boot(name: &str, arguments: &[&str]) -> Result<Self, Report> {
         let build = Build::dev(&["mlx5", "nvme_rdma"], &[])?;
         let model = Model::start(&build, 2, arguments)?;
-        let guest = Guest::builder(name).nic(&model.sockets()[1]).programs(&build).boot()?;
+        let nvme_cli = Software::nvme_cli()?;
+        let guest = Guest::builder(name).nic(&model.sockets()[1]).programs(&build);
+        let guest = guest.share(nvme_cli.folder(), nvme_cli.place()).boot()?;
         let pair = Pair { build, lab: Lab { guest, model } };
         pair.lab.check(NETWORK, PROBE)?;
         Ok(pair)
@@ -106,8 +129,10 @@ impl Pair {
     }
 
     fn end(self) -> TestResult {
-        // Our host may connect again before its subsystem is back.
-        assert_quiet(&self.lab, &["nvmet: connect request for invalid subsystem lab!"])?;
+        // Our host may connect again before its subsystem is back, and is killed while the target answers.
+        let expected =
+            ["connect request for invalid subsystem lab!", "failed with status transport retry counter exceeded"];
+        assert_quiet(&self.lab, &expected)?;
         self.lab.guest.power_off()?;
         assert_lawful(&self.lab.model);
         Ok(())
@@ -166,7 +191,7 @@ fn our_host(pair: &Pair) -> TestResult {
     pair.lab.check(TAKE_DOWN, PROBE).map(drop)
 }
 
-/// Linux's host on our target, twice, once on a disk in memory, then on a file.
+/// Linux's host on our target, twice, once on a disk in memory, then on a file. nvme-cli connects it the second time.
 fn their_host(pair: &Pair) -> TestResult {
     let file = tempfile::NamedTempFile::new()?;
     file.as_file().set_len(u64::from(DISK) << 20)?;
@@ -174,24 +199,46 @@ fn their_host(pair: &Pair) -> TestResult {
     let mut target = pair.start(&format!("serve --ram {DISK} --file {path} --nqn {NQN}"))?;
     target.await_line("serving")?;
     let (blocks, mib) = (rounds(128, 16 << 10), rounds(2, DISK as usize));
-    for disk in ["nvme0n1", "nvme0n2"] {
-        pair.lab.check(&format!("ADDRESS=10.0.0.4 NQN={NQN}\n{HOST}"), PROBE)?;
-        let on = |script: &str| script.replace("nvme0n1", disk);
-        pair.lab.wait_until("the namespace is a disk", &format!("[ -b /dev/{disk} ]"))?;
+    let with = format!("ADDRESS=10.0.0.4 NQN={NQN} NVME='{}'", Software::NVME);
+    for (nsid, connect, disconnect) in [(1, HOST, DISCONNECT), (2, BY_NVME_CLI, LEAVE_BY_NVME_CLI)] {
+        let said = pair.lab.check(&format!("{with}\n{connect}"), PROBE)?;
+        if connect == BY_NVME_CLI {
+            assert_nvme_cli_saw(&said);
+        }
+        // Linux finds namespaces in any order, and numbers disks as it finds them.
+        let find = format!("grep -lx {nsid} /sys/block/nvme0n*/nsid");
+        let disk = format!("basename $(dirname $({find}))");
+        pair.lab.wait_until("the namespace is a disk", &format!("[ -b /dev/$({disk}) ]"))?;
+        let disk = pair.lab.check(&disk, PROBE)?;
+        let on = |script: &str| script.replace("nvme0n1", disk.trim());
         let each = on(&format!("DISKS=nvme0n1 COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20));
-        let said = pair.lab.check(&each, TRANSFERS)?;
+        let said = pair.lab.check(&each, transfers())?;
         assert!(said.contains("in blocks of all sizes"), "{said}");
-        pair.lab.check(&on(AT_A_TIME), TRANSFERS)?;
-        pair.lab.check(DISCONNECT, PROBE)?;
+        pair.lab.check(&on(AT_A_TIME), transfers())?;
+        pair.lab.check(&format!("{with}\n{disconnect}"), PROBE)?;
     }
     Ok(())
+}
+
+/// Fails if nvme-cli did not find what our target is: in discovery, in the list of disks, in the identify pages.
+fn assert_nvme_cli_saw(said: &str) {
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let blocks = u64::from(DISK) << 20 >> 9;
+    let disk = |nsid: u32| format!(" mlx5-nvme mlx5-nvme {nsid:#x} 67.11 MB / 67.11 MB 512 B + 0 B ");
+    let found = format!("trsvcid: 4420 subnqn: {NQN} traddr: 10.0.0.4 ");
+    let controller = [" mn : mlx5-nvme ".to_owned(), " nn : 2 ".to_owned(), format!(" subnqn : {NQN} ")];
+    let namespace = [format!(" nsze : {blocks:#x} "), " lbads:9 rp:0 (in use)".to_owned()];
+    let expected = ["Number of Records 1,".to_owned(), found, disk(1), disk(2)];
+    for what in expected.iter().chain(&controller).chain(&namespace) {
+        assert!(said.contains(what.as_str()), "nvme-cli does not say {what:?}:\n{said}");
+    }
 }
 
 /// Our host in the guest: the kernel's connection manager connects it to the kernel's target on the same function.
 fn our_host_over_devx(pair: &Pair) -> TestResult {
     pair.lab.check(USER_SPACE, PROBE)?;
     pair.lab.check(&format!("SIZE={}\n{TARGET}", DISK << 10), PROBE)?;
-    let run = |arguments: &str| pair.lab.check(&format!("nvme_rdma {arguments} 2>&1"), TRANSFERS);
+    let run = |arguments: &str| pair.lab.check(&format!("nvme_rdma {arguments} 2>&1"), transfers());
     let found = run("discover -d devx:mlx5_0 10.0.0.1")?;
     assert!(found.contains("lab  10.0.0.1:4420"), "{found}");
     let commands = rounds(500, 250_000);
@@ -211,9 +258,9 @@ fn their_host_over_devx(pair: &Pair) -> TestResult {
     pair.lab.check(&format!("ADDRESS=10.0.0.1 NQN={NQN}\n{HOST}"), PROBE)?;
     let (blocks, mib) = (rounds(64, 16 << 10), rounds(1, DISK as usize));
     let each = format!("DISKS=nvme0n1 COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20);
-    let said = pair.lab.check(&each, TRANSFERS)?;
+    let said = pair.lab.check(&each, transfers())?;
     assert!(said.contains("in blocks of all sizes"), "{said}");
-    pair.lab.check(AT_A_TIME, TRANSFERS)?;
+    pair.lab.check(AT_A_TIME, transfers())?;
     pair.lab.check(DISCONNECT, PROBE)?;
     pair.lab.check("kill $(cat /tmp/target)", PROBE)?;
     target.wait(PROBE)?;
