@@ -181,20 +181,25 @@ ALWAYS void submit(unsigned await, unsigned flags)
 	CHECK(enter(depth, await, flags) == (int)depth);
 }
 
-/* Takes all completions of a round, which are there. */
-ALWAYS void take(void)
+/* Takes the completions that are there, and adds the numbers of their buffers to `sum`. Returns how many there are. */
+ALWAYS unsigned take(unsigned *sum)
 {
-	unsigned head = *ring.cq_head, sum = 0;
+	unsigned head = *ring.cq_head, count = __atomic_load_n(ring.cq_tail, __ATOMIC_ACQUIRE) - head;
 
-	CHECK(__atomic_load_n(ring.cq_tail, __ATOMIC_ACQUIRE) - head == depth);
-	for (unsigned number = 0; number < depth; number++, head++) {
+	for (unsigned number = 0; number < count; number++, head++) {
 		struct io_uring_cqe *cqe = (void *)(ring.cqes + (head & ring.cq_mask) * ring.cqe_bytes);
 
 		CHECK(cqe->res == (mode == PASSTHROUGH ? 0 : BYTES));
-		sum += cqe->user_data;
+		*sum += cqe->user_data;
 	}
 	__atomic_store_n(ring.cq_head, head, __ATOMIC_RELEASE);
-	CHECK(sum == depth * (depth - 1) / 2);
+	return count;
+}
+
+/* Whether the completions taken are those of a round. */
+ALWAYS int is_round(unsigned taken, unsigned sum)
+{
+	return taken == depth && sum == depth * (depth - 1) / 2;
 }
 
 static int compare(const void *left, const void *right)
@@ -204,31 +209,29 @@ static int compare(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-/* Whether all completions of a round are there. */
-ALWAYS int is_complete(void)
-{
-	return __atomic_load_n(ring.cq_tail, __ATOMIC_ACQUIRE) - *ring.cq_head == depth;
-}
-
 /* Instructions for each I/O of a round; 0 if one was late. The processor is idle between submitting and reaping. */
 static double round_of_polls(uint64_t nothing)
 {
 	uint64_t start = ticks(), counted;
+	unsigned taken = 0, sum = 0, is_late;
 
 	submit(0, 0);
 	counted = ticks() - start - nothing;
 	usleep(WAIT_US);
 	start = ticks();
-	for (int calls = 0; calls < CALLS && !is_complete(); calls++)
+	for (int calls = 0; calls < CALLS && taken < depth; calls++) {
+		/* Polls once, without waiting. */
 		CHECK(enter(0, 0, IORING_ENTER_GETEVENTS) >= 0);
-	if (is_complete()) {
-		take();
-		return (double)(counted + ticks() - start - nothing) / depth;
+		taken += take(&sum);
 	}
-	while (!is_complete())
+	counted += ticks() - start - nothing;
+	is_late = taken < depth;
+	while (taken < depth) {
 		CHECK(enter(0, 1, IORING_ENTER_GETEVENTS) >= 0);
-	take();
-	return 0;
+		taken += take(&sum);
+	}
+	CHECK(is_round(taken, sum));
+	return is_late ? 0 : (double)counted / depth;
 }
 
 /* Instructions for each I/O: the median round. */
@@ -257,12 +260,15 @@ static double interrupted(unsigned rounds)
 	int64_t start = 0, idle_before = 0, end;
 
 	for (unsigned round = 0; round < WARM_UP + rounds; round++) {
+		unsigned taken, sum = 0;
+
 		if (round == WARM_UP) {
 			idle_before = idle();
 			start = now();
 		}
 		submit(depth, IORING_ENTER_GETEVENTS);
-		take();
+		taken = take(&sum);
+		CHECK(is_round(taken, sum));
 	}
 	end = now();
 	return (double)(end - start - (idle() - idle_before)) / rounds / depth;
