@@ -85,6 +85,75 @@ fn sixteen_packets_cost_three_entries_in_every_form() {
     }
 }
 
+/// As the test below by bursts of several lengths, by packets in between, with plain completions and in each form.
+#[test]
+fn bursts_go_round_the_ring() {
+    fn go_round<C: Receives>(sim: &Sim, mut there: StridingQueue<C>, what: &str) {
+        let mut here = sender(sim);
+        there.listen(&[]).unwrap();
+        for round in 0..40usize {
+            let lens: Vec<_> = (0..round % 21 + 1).map(|number| 14 + (number * 37 + round * 11) % 180).collect();
+            let sent = frames(&here, &there, &lens);
+            send_together(sim, &mut here, &sent);
+            let mut heard = Vec::new();
+            while heard.len() < sent.len() {
+                let before = heard.len();
+                heard.extend(there.burst(round % 7 + 1).unwrap().map(<[u8]>::to_vec));
+                if heard.len() == before || round % 5 == 4 && heard.len() < sent.len() {
+                    heard.push(there.wait(SOON).unwrap().to_vec());
+                }
+            }
+            assert_eq!(heard, sent, "{what}, round {round}");
+            assert_eq!((there.burst(0).unwrap().count(), there.burst(1).unwrap().count()), (0, 0));
+        }
+        there.reset().unwrap();
+        let sent = frames(&here, &there, &[60; 9]);
+        send_together(sim, &mut here, &sent);
+        for sent in &sent {
+            assert_eq!(there.wait(SOON).unwrap()[..], sent[..], "{what}");
+        }
+    }
+    for form in FORMS.map(Some).into_iter().chain([None]) {
+        let sim = Sim::builder().functions(2).build().unwrap();
+        let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
+        let options = options(Strides::new(64, 16));
+        match form {
+            Some(form) => go_round(&sim, StridingQueue::compressed(&pd, options, form).unwrap(), &format!("{form:?}")),
+            None => go_round(&sim, StridingQueue::new(&pd, options).unwrap(), "plain"),
+        }
+        assert_eq!(sim.violations(), [], "{form:?}");
+    }
+}
+
+/// Completions of before a reset, in the middle of a block or not, are no part of a burst.
+#[test]
+fn a_burst_has_nothing_of_before_a_reset() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut here = sender(&sim);
+    let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
+    let mut there = StridingQueue::compressed(&pd, options(Strides::new(64, 64)), Compression::ChecksumStride).unwrap();
+    there.listen(&[]).unwrap();
+    let old = frames(&here, &there, &[100; 20]);
+    send_together(&sim, &mut here, &old);
+    assert_eq!(there.wait(SOON).unwrap()[..], old[0][..]);
+    let some: Vec<_> = there.burst(3).unwrap().map(<[u8]>::to_vec).collect();
+    assert_eq!(some, old[1..4]);
+    there.reset().unwrap();
+    let new = frames(&here, &there, &[120; 12]);
+    send_together(&sim, &mut here, &new);
+    let mut heard = Vec::new();
+    while heard.len() < new.len() {
+        let before = heard.len();
+        heard.extend(there.burst(5).unwrap().map(<[u8]>::to_vec));
+        if heard.len() == before {
+            heard.push(there.wait(SOON).unwrap().to_vec());
+        }
+    }
+    assert_eq!(heard, new);
+    drop((here, there));
+    assert_eq!(sim.violations(), []);
+}
+
 /// Many laps of a small completion queue, blocks of all lengths, buffers that end in the middle of one: nothing is
 /// lost, doubled or mixed up, and strict mode finds every entry given back as it must be.
 #[test]

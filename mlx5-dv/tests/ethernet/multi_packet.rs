@@ -17,11 +17,16 @@ struct Sender {
 }
 
 fn sender(sim: &Sim) -> Sender {
+    sender_of(sim, 64)
+}
+
+/// With a ring of so many WQEBBs.
+fn sender_of(sim: &Sim, wqebbs: u32) -> Sender {
     let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
     let uar = Uar::alloc(pd.device()).unwrap();
     let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
     let tis = Tis::create(&TransportDomain::alloc(pd.device()).unwrap(), 0).unwrap();
-    let sq = Sq::create(&pd, &uar, &tis, cq.cq(), SqOptions::default().wqes(64)).unwrap();
+    let sq = Sq::create(&pd, &uar, &tis, cq.cq(), SqOptions::default().wqes(wqebbs)).unwrap();
     sq.ready().unwrap();
     let region = MemoryRegion::allocate(&pd, 64 * BUFFER, AccessFlags::LOCAL_WRITE).unwrap();
     Sender { queue: sq.send_queue().unwrap(), cq, region }
@@ -70,15 +75,87 @@ fn frames_by_pointer_and_inline_arrive_in_order_and_whole_round_the_ring() {
         for sent in &sent {
             assert_eq!(there.heard(), *sent, "round {round}");
         }
-        let done = loop {
-            match here.cq.poll() {
-                Some(done) => break done.unwrap(),
-                None => std::thread::yield_now(),
-            }
-        };
-        assert_eq!(here.queue.retire(&done.work), Ok(wr_id), "one completion for all");
-        assert!(here.cq.poll().is_none());
+        completes(&mut here, wr_id);
     }
+    drop((here, there));
+    assert_eq!(sim.violations(), []);
+}
+
+/// Waits for the one completion of what was sent with `wr_id`.
+fn completes(here: &mut Sender, wr_id: u64) {
+    let done = loop {
+        match here.cq.poll() {
+            Some(done) => break done.unwrap(),
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!(here.queue.retire(&done.work), Ok(wr_id), "one completion for all");
+    assert!(here.cq.poll().is_none());
+    assert_eq!(here.queue.free(), here.queue.capacity());
+}
+
+/// Whatever their lengths, and wherever in the ring: the last work request is full, has one frame that wraps, or ends
+/// with the ring.
+#[test]
+fn frames_copied_one_by_one_arrive_in_order_and_whole_round_the_ring() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (mut here, mut there) = (sender(&sim), receiver(&sim));
+    for round in 0..120usize {
+        let lens: Vec<_> = match round % 3 {
+            0 => vec![60; round % 23 + 1],
+            1 => (0..round % 9 + 1).map(|number| 14 + (number * 131 + round * 7) % 300).collect(),
+            _ => vec![14 + round * 3; 2],
+        };
+        let sent = frames(&there, &lens, round);
+        there.post(sent.len());
+        let wr_id = round as u64;
+        let mut batch = here.queue.batch();
+        let mut copies = batch.copies(wr_id, FrameFlags::SIGNALLED).unwrap();
+        sent.iter().for_each(|frame| copies.push(frame).unwrap());
+        copies.end();
+        batch.ring();
+        for sent in &sent {
+            assert_eq!(there.heard(), *sent, "round {round}");
+        }
+        completes(&mut here, wr_id);
+    }
+    drop((here, there));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_frame_that_cannot_be_copied_leaves_those_before_it() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (mut here, mut there) = (sender_of(&sim, 32), receiver(&sim));
+    let capacity = here.queue.capacity();
+    let frame = frames(&there, &[60], 0).remove(0);
+    let mut batch = here.queue.batch();
+    let mut none = batch.copies(0, FrameFlags::SIGNALLED).unwrap();
+    (0..20).for_each(|_| none.push(&frame).unwrap());
+    drop(none);
+    batch.copies(0, FrameFlags::SIGNALLED).unwrap().end();
+    assert!(batch.is_empty(), "neither what was dropped nor what has no frame");
+
+    there.post(30);
+    let mut copies = batch.copies(7, FrameFlags::SIGNALLED).unwrap();
+    copies.push(&frame).unwrap();
+    let (given, most) = ((4 + 1000usize).div_ceil(16), 61);
+    assert_eq!(copies.push(&[0; 1000]), Err(PostError::MultiPacketLength { given, most }));
+    assert!(matches!(copies.push(&[0; 13]), Err(PostError::FrameLength { given: 13, .. })));
+    let mut count = 1;
+    let full = loop {
+        match copies.push(&frame) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    // A frame takes four segments, and 15 of them a work request of 62: 16 WQEBBs.
+    assert_eq!((full, count), (mlx5_dv::queue::Full.into(), capacity / 16 * 15));
+    copies.end();
+    batch.ring();
+    assert_eq!(here.queue.free(), 0);
+    (0..count).for_each(|_| assert_eq!(there.heard(), frame));
+    completes(&mut here, 7);
     drop((here, there));
     assert_eq!(sim.violations(), []);
 }
@@ -149,4 +226,5 @@ fn what_does_not_fit_a_work_request_is_refused_and_leaves_no_trace() {
     // SAFETY: the region outlives the queue.
     let refused = unsafe { here.queue.batch().send_several(0, FrameFlags::empty(), &[element]) };
     assert_eq!(refused, Err(PostError::NoMultiPacket));
+    assert_eq!(here.queue.batch().copies(0, FrameFlags::empty()).unwrap_err(), PostError::NoMultiPacket);
 }

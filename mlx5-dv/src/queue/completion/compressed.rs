@@ -17,6 +17,7 @@ use mlx5_prm::layout::Layout;
 
 use super::CompletionQueue;
 use super::decode::{Completion, FrameCompletion, WorkError, decode, decode_frame};
+use super::ring::{CqRing, Received};
 use crate::error::Error;
 use crate::objects::{Compression, Cq, CqOptions, Uar};
 
@@ -33,6 +34,8 @@ pub struct CompressedCompletionQueue {
     pub(in crate::queue) queue: CompletionQueue,
     format: Compression,
     block: Block,
+    /// Whether there may be stale completions, since `begin`.
+    has_former: bool,
 }
 
 /// The block that is polled.
@@ -46,6 +49,8 @@ struct Block {
     polled: u32,
     /// WQE counter of the next completion, where mini CQEs have none.
     counter: u16,
+    /// They are receives that succeeded.
+    is_received: bool,
 }
 
 impl fmt::Debug for CompressedCompletionQueue {
@@ -61,9 +66,9 @@ impl CompressedCompletionQueue {
     /// As there; [`Error::Unsupported`] if the card does not compress (`cqe_compression`), or not in this form.
     pub fn create(uar: &Arc<Uar>, options: CqOptions, format: Compression) -> Result<Self, Error> {
         let queue = CompletionQueue::create(uar, options.compression(format))?;
-        let block =
-            Block { title: Cqe::ZERO, minis: [0; ARRAY as usize * MINI], start: 0, count: 0, polled: 0, counter: 0 };
-        Ok(CompressedCompletionQueue { queue, format, block })
+        let minis = [0; ARRAY as usize * MINI];
+        let block = Block { title: Cqe::ZERO, minis, start: 0, count: 0, polled: 0, counter: 0, is_received: false };
+        Ok(CompressedCompletionQueue { queue, format, block, has_former: false })
     }
 
     /// The object, to be passed to queues.
@@ -118,22 +123,58 @@ impl CompressedCompletionQueue {
                 ring.give_back();
                 return Some((if is_title { invalid(cqe) } else { cqe }, position));
             }
-            (self.block.title, self.block.start) = (cqe, position);
-            (self.block.count, self.block.polled, self.block.counter) = (cqe.byte_cnt(), 0, cqe.wqe_counter());
+            self.block.begin(cqe, position);
         }
         let at = self.block.polled;
-        if at.is_multiple_of(ARRAY) {
-            self.block.minis = ring.entries.read_raw(self.block.start.wrapping_add(at.max(1)));
-        }
+        self.block.read(ring);
         let cqe = self.block.unpack(self.format);
-        self.block.polled = at + 1;
-        if self.block.polled == self.block.count {
-            let end = self.block.start.wrapping_add(self.block.count);
-            ring.invalidate(self.block.start, self.block.count);
-            ring.consumed = end;
+        if self.block.pass(ring) {
             ring.give_back();
         }
         Some((cqe, self.block.start.wrapping_add(at)))
+    }
+
+    /// Before [`received`](Self::received): as [`CompletionQueue::begin`]. If there are stale completions, all are left
+    /// to [`poll`](Self::poll), which skips those of a block that is begun, too.
+    #[inline(always)]
+    pub(in crate::queue) fn begin(&mut self) {
+        self.has_former = self.queue.cq.has_former();
+    }
+
+    /// As [`CompletionQueue::received`].
+    #[inline(always)]
+    pub(in crate::queue) fn received(&mut self) -> Option<Received> {
+        if self.has_former {
+            return None;
+        }
+        let (ring, block) = (&self.queue.ring, &mut self.block);
+        if block.polled == block.count {
+            if !ring.begins_block() {
+                return ring.received();
+            }
+            block.begin_next(ring)?;
+        }
+        block.is_received.then(|| {
+            block.read(ring);
+            block.received(self.format)
+        })
+    }
+
+    /// As [`CompletionQueue::pass`], with what [`received`](Self::received) returned.
+    #[inline(always)]
+    pub(in crate::queue) fn pass(&mut self, received: Received) {
+        let (ring, block) = (&mut self.queue.ring, &mut self.block);
+        if block.polled == block.count {
+            ring.consumed = ring.consumed.wrapping_add(1);
+        } else {
+            block.count_strides(received.byte_count);
+            block.pass(ring);
+        }
+    }
+
+    #[inline(always)]
+    pub(in crate::queue) fn give_back(&mut self) {
+        self.queue.give_back();
     }
 }
 
@@ -155,6 +196,73 @@ fn types(cqe: &mut Cqe, bits: u8) {
 }
 
 impl Block {
+    /// Begins the block of `title`, at `position`.
+    #[inline]
+    fn begin(&mut self, title: Cqe, position: u32) {
+        (self.title, self.start) = (title, position);
+        (self.count, self.polled, self.counter) = (title.byte_cnt(), 0, title.wqe_counter());
+        self.is_received = title.opcode() == CqeOpcode::ResponderSend;
+    }
+
+    /// Begins the block whose title is the next entry; `None` if that cannot be one.
+    #[inline(never)]
+    fn begin_next(&mut self, ring: &CqRing) -> Option<()> {
+        let title = ring.entries.read::<true>(ring.consumed);
+        let is_one = (1..=ring.entries.len()).contains(&title.byte_cnt());
+        is_one.then(|| self.begin(title, ring.consumed))
+    }
+
+    /// Counts the strides of a mini CQE.
+    #[inline(always)]
+    fn count_strides(&mut self, byte_count: u32) {
+        let strides = StridingByteCount::read(&byte_count.to_be_bytes()).unwrap_or_default().consumed_strides();
+        self.counter = self.counter.wrapping_add(strides.max(1));
+    }
+
+    /// Copies the array of the next mini CQE, if it is the first of it.
+    #[inline(always)]
+    fn read(&mut self, ring: &CqRing) {
+        if self.polled.is_multiple_of(ARRAY) {
+            self.minis = ring.entries.read_raw(self.start.wrapping_add(self.polled.max(1)));
+        }
+    }
+
+    /// Passes the next mini CQE. After the last one, whose block can be given back, `true`.
+    #[inline(always)]
+    fn pass(&mut self, ring: &mut CqRing) -> bool {
+        self.polled += 1;
+        let is_last = self.polled == self.count;
+        if is_last {
+            ring.invalidate(self.start, self.count);
+            ring.consumed = self.start.wrapping_add(self.count);
+        }
+        is_last
+    }
+
+    /// What the next mini CQE says.
+    #[inline(always)]
+    fn received(&self, format: Compression) -> Received {
+        let start = (self.polled % ARRAY) as usize * MINI;
+        let bytes = self.minis.get(start..start + MINI).unwrap_or_default();
+        let (byte_count, counter) = match format {
+            Compression::Hash => (MiniCqeHash::read(bytes).unwrap_or_default().byte_cnt(), None),
+            Compression::Checksum => (MiniCqeChecksum::read(bytes).unwrap_or_default().byte_cnt(), None),
+            Compression::ChecksumStride => {
+                let mini = MiniCqeChecksum::read(bytes).unwrap_or_default();
+                (mini.byte_cnt(), Some(mini.stride_index()))
+            }
+            Compression::FlowTag => {
+                let mini = MiniCqeFlowTag::read(bytes).unwrap_or_default();
+                (mini.byte_cnt(), Some(mini.stride_index()))
+            }
+            Compression::HeaderType => {
+                let mini = MiniCqeHeaderType::read(bytes).unwrap_or_default();
+                (mini.byte_cnt(), Some(mini.stride_index()))
+            }
+        };
+        Received { byte_count, counter: counter.unwrap_or(self.counter) }
+    }
+
     /// The next completion: the title with the fields of its mini CQE.
     #[inline]
     fn unpack(&mut self, format: Compression) -> Cqe {
@@ -186,8 +294,7 @@ impl Block {
                 types(&mut cqe, mini.hdr_type());
             }
         }
-        let strides = StridingByteCount::read(&cqe.byte_cnt().to_be_bytes()).unwrap_or_default().consumed_strides();
-        self.counter = self.counter.wrapping_add(strides.max(1));
+        self.count_strides(cqe.byte_cnt());
         cqe
     }
 }

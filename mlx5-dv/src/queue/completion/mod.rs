@@ -20,6 +20,8 @@ mod ring;
 use decode::{Completion, FrameCompletion, WorkError, decode, decode_frame};
 use ring::{CqRing, first_present};
 
+pub use ring::Received;
+
 /// A completion queue. Used by one thread: not `Sync`, and all methods take `&mut self`.
 ///
 /// ```compile_fail,E0277
@@ -153,6 +155,32 @@ impl CompletionQueue {
             self.pass_former();
         }
         self.ring.is_ready()
+    }
+
+    /// Before [`received`](Self::received): skips stale completions.
+    #[inline(always)]
+    pub(in crate::queue) fn begin(&mut self) {
+        if self.cq.has_former() {
+            self.pass_former();
+        }
+    }
+
+    /// What the next completion says, if it is that of a receive that succeeded.
+    #[inline(always)]
+    pub(in crate::queue) fn received(&mut self) -> Option<Received> {
+        self.ring.received()
+    }
+
+    /// Passes the completion that [`received`](Self::received) has returned. [`give_back`](Self::give_back) releases
+    /// its entry.
+    #[inline(always)]
+    pub(in crate::queue) fn pass(&mut self, _: Received) {
+        self.ring.consumed = self.ring.consumed.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    pub(in crate::queue) fn give_back(&mut self) {
+        self.ring.give_back();
     }
 
     /// Skips stale completions.

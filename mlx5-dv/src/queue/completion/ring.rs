@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use mlx5_prm::cqe::Cqe;
+use mlx5_prm::cqe::{Cqe, CqeFormat, CqeOpcode};
 use uar::{CqRecord, barrier};
 
 use crate::objects::Cq;
@@ -35,6 +35,19 @@ struct Copied {
     last: u32,
 }
 
+/// The last byte of a receive's CQE, without the owner bit.
+const RECEIVED: u8 = (CqeOpcode::ResponderSend.number() as u8) << 4;
+/// That of the title of a compressed block of receives.
+const TITLE: u8 = RECEIVED | (CqeFormat::Compressed.number() as u8) << 2;
+
+/// What a CQE says of a received frame, for those who need no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    pub(in crate::queue) byte_count: u32,
+    /// `wqe_counter`.
+    pub(in crate::queue) counter: u16,
+}
+
 /// The entries. Copies refer to the same ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entries {
@@ -64,6 +77,30 @@ impl Entries {
         let op_own = unsafe { self.slot(position).add(OP_OWN).read_volatile() };
         let parity = u8::from(position & (self.mask + 1) != 0);
         op_own & 1 == parity
+    }
+
+    /// Whether the card has written entry `position`, and its last byte is `expected`.
+    #[inline(always)]
+    fn ends_with(self, position: u32, expected: u8) -> bool {
+        // SAFETY: inside the entry. Volatile: the card may write it at any time.
+        let op_own = unsafe { self.slot(position).add(OP_OWN).read_volatile() };
+        let parity = u8::from(position & (self.mask + 1) != 0);
+        op_own == expected | parity
+    }
+
+    /// What entry `position` says, if the card has written it and it is that of a receive.
+    #[inline(always)]
+    fn received(self, position: u32) -> Option<Received> {
+        if !self.ends_with(position, RECEIVED) {
+            return None;
+        }
+        // As in `read`.
+        barrier::from_device();
+        let entry = self.slot(position).cast::<Copied>().as_ptr();
+        // SAFETY: inside the entry, aligned. Each field is read once.
+        let (byte_count, last) =
+            unsafe { ((&raw const (*entry).byte_count).read_volatile(), (&raw const (*entry).last).read_volatile()) };
+        Some(Received { byte_count: u32::from_be(byte_count), counter: (u32::from_be(last) >> 16) as u16 })
     }
 
     /// Number of entries.
@@ -143,6 +180,18 @@ impl CqRing {
         let cqe = self.entries.read::<FRAMES>(self.consumed);
         self.consumed = self.consumed.wrapping_add(1);
         cqe
+    }
+
+    /// What the next entry says, if it is written, and that of a receive: not the title of a block.
+    #[inline(always)]
+    pub(super) fn received(&self) -> Option<Received> {
+        self.entries.received(self.consumed)
+    }
+
+    /// Whether the next entry is written, and the title of a block of receives.
+    #[inline(always)]
+    pub(super) fn begins_block(&self) -> bool {
+        self.entries.ends_with(self.consumed, TITLE)
     }
 
     /// Makes `count` entries from `start` on those of this lap, and invalid: a compressed block leaves some unwritten,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +18,12 @@ use crate::objects::{
     AccessFlags, Compression, Cq, CqOptions, MemoryRegion, Pd, QueueCounter, Rq, RqOptions, Strides, Tir,
     TransportDomain, Uar,
 };
-use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::compressed::CompressedCompletionQueue;
 use crate::queue::completion::decode::{FrameCompletion, WorkError};
+use crate::queue::completion::{CompletionQueue, Received};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
-use crate::queue::receive::striding::StridingReceiveQueue;
+use crate::queue::receive::striding::{Run, StridingReceiveQueue};
 use crate::setters::setters;
 
 /// Options of a [`StridingQueue`].
@@ -81,9 +82,47 @@ pub trait Receives: EventSource + sealed::Sealed {
 }
 
 mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::CompletionQueue {}
-    impl Sealed for super::CompressedCompletionQueue {}
+    use super::{CompletionQueue, CompressedCompletionQueue, Received};
+
+    /// Polling for receives of which the length is all that is asked for.
+    pub trait Sealed {
+        /// Before [`received`](Self::received).
+        fn begin(&mut self);
+        /// What the next completion says, if it is that of a receive that succeeded.
+        fn received(&mut self) -> Option<Received>;
+        /// Passes it.
+        fn pass(&mut self, received: Received);
+        /// Releases the entries.
+        fn give_back(&mut self);
+    }
+
+    macro_rules! sealed {
+        ($($Queue:ident)*) => {$(
+            impl Sealed for $Queue {
+                #[inline(always)]
+                fn begin(&mut self) {
+                    self.begin();
+                }
+
+                #[inline(always)]
+                fn received(&mut self) -> Option<Received> {
+                    self.received()
+                }
+
+                #[inline(always)]
+                fn pass(&mut self, received: Received) {
+                    self.pass(received);
+                }
+
+                #[inline(always)]
+                fn give_back(&mut self) {
+                    self.give_back();
+                }
+            }
+        )*};
+    }
+
+    sealed! { CompletionQueue CompressedCompletionQueue }
 }
 
 impl Receives for CompletionQueue {
@@ -351,6 +390,63 @@ impl<C: Receives> StridingQueue<C> {
         }
     }
 
+    /// Frames that are there, at most `most`, each a slice. They are lent until the queue is used again: that costs less
+    /// than [`Packet`]s, and tells nothing but their bytes. A burst ends with its buffer, so there may be more in the
+    /// next one. If it is empty, there was none.
+    ///
+    /// ```compile_fail,E0499
+    /// fn two(queue: &mut mlx5_dv::queue::ethernet::StridingQueue) -> Option<(&[u8], &[u8])> {
+    ///     let first = queue.burst(1).ok()?.next()?;
+    ///     let second = queue.burst(1).ok()?.next()?; // `first` may be written again
+    ///     Some((first, second))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`poll`](Self::poll): that of the first completion. A later one ends the burst, and is the next one's.
+    #[inline(always)]
+    pub fn burst(&mut self, most: usize) -> Result<Burst<'_, C>, PacketError> {
+        // Nothing of what was lent before is still in use.
+        if !self.spent.is_empty() {
+            self.refill();
+        }
+        self.cq.begin();
+        let run = self.run();
+        let is_next = |received| run.is_some_and(|(_, mut run)| run.take(received).is_some());
+        let first = match self.cq.received() {
+            _ if most == 0 => None,
+            Some(received) if is_next(received) => None,
+            _ => self.other()?,
+        };
+        Ok(Burst { run: self.run(), first, left: most - usize::from(first.is_some()), queue: self })
+    }
+
+    /// Where the next packets are.
+    #[inline(always)]
+    fn run(&self) -> Option<(NonNull<u8>, Run)> {
+        let (wr_id, run) = self.receive.as_ref()?.run()?;
+        Some((self.slabs.get(wr_id as usize)?.bytes, run))
+    }
+
+    /// The next frame, of which [`Run::take`] knows nothing, if there is one: the first byte, and the length.
+    #[cold]
+    #[inline(never)]
+    fn other(&mut self) -> Result<Option<(NonNull<u8>, usize)>, PacketError> {
+        while let Some(result) = self.cq.poll() {
+            let Some(receive) = &mut self.receive else { continue };
+            let strided = receive.take(&result)?;
+            if strided.is_last {
+                self.spent.push_back(strided.wr_id as u32);
+            }
+            result?;
+            if let (Some(slab), Some(bytes)) = (self.slabs.get(strided.wr_id as usize), strided.packet) {
+                // SAFETY: `take` checked that the bytes lie in the slab's buffer.
+                return Ok(Some((unsafe { slab.bytes.add(bytes.start) }, bytes.len())));
+            }
+        }
+        Ok(None)
+    }
+
     /// Waits for the next frame: polls, then sleeps if [`StridingOptions::events`] is set.
     ///
     /// # Errors
@@ -380,6 +476,57 @@ impl<C: Receives> StridingQueue<C> {
         self.receive = None;
         self.rq.reset()?;
         self.start()
+    }
+}
+
+/// Frames of a [`StridingQueue`]: see [`StridingQueue::burst`].
+pub struct Burst<'a, C: Receives> {
+    queue: &'a mut StridingQueue<C>,
+    /// The buffer of the next frames, and where they are in it.
+    run: Option<(NonNull<u8>, Run)>,
+    /// A frame before them.
+    first: Option<(NonNull<u8>, usize)>,
+    left: usize,
+}
+
+impl<C: Receives> fmt::Debug for Burst<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Burst").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+impl<'a, C: Receives> Iterator for Burst<'a, C> {
+    type Item = &'a [u8];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (bytes, len) = match self.first.take() {
+            Some(first) => first,
+            None => {
+                let (bytes, run) = self.run.as_mut()?;
+                self.left = self.left.checked_sub(1)?;
+                let received = self.queue.cq.received()?;
+                let (start, len) = run.take(received)?;
+                self.queue.cq.pass(received);
+                // SAFETY: `take` checked that the bytes lie in the strides of the oldest buffer, which is the slab's.
+                (unsafe { bytes.add(start) }, len)
+            }
+        };
+        // SAFETY: the bytes lie in a slab, which is mapped as long as the queue. Nobody writes them while the queue is
+        // borrowed for 'a: the card has completed these strides, and only `&mut StridingQueue` posts the slab again.
+        // See also `Packet::deref`.
+        Some(unsafe { slice::from_raw_parts(bytes.as_ptr(), len) })
+    }
+}
+
+impl<C: Receives> Drop for Burst<'_, C> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let StridingQueue { receive, cq, .. } = &mut *self.queue;
+        if let (Some((_, run)), Some(receive)) = (self.run, receive) {
+            receive.end_run(run);
+        }
+        cq.give_back();
     }
 }
 

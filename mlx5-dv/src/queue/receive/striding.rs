@@ -14,11 +14,14 @@ use uar::{ReceiveRecord, barrier};
 use super::wqe::Wqes;
 use crate::memory::DataSegment;
 use crate::objects::{ReceiveRingOwner, RingPermit, Rq, Strides};
+use crate::queue::completion::Received;
 use crate::queue::completion::decode::{Completion, Side, Work, WorkError, work_of};
 use crate::queue::error::{Full, PostError, RetireError};
 
 /// Segments before the element of a WQE: its link.
 const HEAD: u16 = 1;
+/// Strides of the largest buffer.
+const MOST_STRIDES: u32 = 1 << 15;
 
 /// The ring's fields. Indices count WQEs; the card knows their low 16 bits.
 struct StridingRing {
@@ -174,6 +177,56 @@ impl StridingReceiveQueue {
             Ok(completion) => ring.take_packet(&work, completion.as_ref().byte_len),
             Err(_) => Ok(ring.advance(ring.strides.count - ring.used, None)),
         }
+    }
+}
+
+/// Where the next packets of the oldest buffer are: for many that succeed, without its last one.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::queue) struct Run {
+    /// Strides used, and those of the buffer.
+    used: u32,
+    count: u32,
+    log_bytes: u32,
+    shift: u32,
+}
+
+impl Run {
+    /// Takes the packet of a completion of this queue that succeeded: its start in the buffer, and its length. `None`
+    /// for whatever has to be looked at more closely by [`StridingReceiveQueue::take`]: one outside the strides, or not
+    /// where it is expected, the last of the buffer, and no packet at all. Nothing changes then.
+    #[inline(always)]
+    pub(in crate::queue) fn take(&mut self, received: Received) -> Option<(usize, usize)> {
+        const FILLER: u32 = 1 << 15;
+        let (strides, len) = (received.byte_count >> 16, received.byte_count & 0xffff);
+        let is_next = u32::from(received.counter) == self.used;
+        // A filler has the bit above the number of strides, so more of them than a buffer.
+        const { assert!(FILLER >= MOST_STRIDES) };
+        // At least one, and not the last.
+        let is_inside =
+            strides.wrapping_sub(1) < self.count - self.used - 1 && len + self.shift <= strides << self.log_bytes;
+        if !is_next || !is_inside {
+            return None;
+        }
+        let start = (self.used << self.log_bytes) + self.shift;
+        self.used += strides;
+        Some((start as usize, len as usize))
+    }
+}
+
+impl StridingReceiveQueue {
+    /// The `wr_id` of the oldest buffer, and where its next packets are; `None` if the card has none.
+    #[inline(always)]
+    pub(in crate::queue) fn run(&self) -> Option<(u64, Run)> {
+        let StridingRing { oldest, used, strides, mask, ref wr_ids, posted, .. } = self.ring;
+        let wr_id = *wr_ids.get((oldest & mask) as usize).filter(|_| oldest != posted)?;
+        let (count, log_bytes, shift) = (strides.count, strides.bytes.trailing_zeros(), strides.shift() as u32);
+        Some((wr_id, Run { used, count, log_bytes, shift }))
+    }
+
+    /// Uses the strides that `run` has taken.
+    #[inline(always)]
+    pub(in crate::queue) fn end_run(&mut self, run: Run) {
+        self.ring.used = run.used;
     }
 }
 

@@ -5,7 +5,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use mlx5_prm::wqe::{SEGMENT, WQEBB};
 use uar::{SendDoorbell, barrier};
 
 use crate::memory::DataSegment;
@@ -20,7 +19,7 @@ pub(super) mod ethernet;
 pub(super) mod extended;
 mod large;
 pub(super) mod masked;
-mod multi_packet;
+pub(super) mod multi_packet;
 mod ring;
 pub(super) mod service;
 pub(super) mod umr;
@@ -241,7 +240,7 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     fn post(&mut self, request: Request, head: impl Head, payload: impl Payload) -> Result<(), PostError> {
         head.check(payload.bytes())?;
         let segments = 1 + head.segments() + payload.segments(self.ring)?;
-        let size = Size { segments, wqebbs: segments.div_ceil(WQEBB / SEGMENT) as u16 };
+        let size = Size::of(segments);
         if self.end.wrapping_sub(self.next) < size.wqebbs.into() {
             return Err(Full.into());
         }

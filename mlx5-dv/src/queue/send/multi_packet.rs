@@ -1,20 +1,23 @@
 //! Several Ethernet frames in one work request. PRM "Enhanced Multi-Packet Send WQE".
 
-use mlx5_prm::wqe::{EthSeg, InlineSegHeader, SEGMENT, WqeOpcode};
+use std::fmt;
+
+use mlx5_prm::wqe::{EthSeg, InlineSegHeader, SEGMENT, WQEBB, WqeOpcode};
 use uar::SendDoorbell;
 
 use super::SendBatch;
 use super::ethernet::{FrameFlags, Frames};
 use super::ring::{INLINE_HEADER, Room, SendRing};
-use super::wqe::{Elements, Head, Payload, Request, WrFlags};
+use super::wqe::{Elements, Head, Payload, Request, Size, WrFlags};
 use crate::memory::DataSegment;
 use crate::objects::ETHERNET;
-use crate::queue::error::PostError;
+use crate::queue::error::{Full, PostError};
 
 /// Segments before the frames: control and Ethernet segment.
 const HEADS: usize = 2;
 
 /// The Ethernet segment: the offloads of all frames.
+#[derive(Clone, Copy)]
 struct Offloads(FrameFlags);
 
 impl Head for Offloads {
@@ -69,7 +72,35 @@ struct Inlined<'a> {
 /// Segments of an inlined frame.
 #[inline(always)]
 fn segments_of(frame: &[u8]) -> usize {
-    (INLINE_HEADER + frame.len()).div_ceil(SEGMENT)
+    // Cheaper than `div_ceil`, which fears an overflow.
+    (INLINE_HEADER + SEGMENT - 1 + frame.len()) >> SEGMENT.trailing_zeros()
+}
+
+/// The header of an inlined frame.
+#[inline(always)]
+fn header_of(frame: &[u8]) -> [u8; INLINE_HEADER] {
+    let mut header = InlineSegHeader::default();
+    // The number of segments of a whole WQE, and so of each frame, limits this to ten bits.
+    header.w().byte_count(frame.len() as u16);
+    zerocopy::transmute!(header)
+}
+
+/// Frames that are in the WQE already.
+struct Stored;
+
+impl Payload for Stored {
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
+        Ok(0)
+    }
+
+    #[inline(always)]
+    fn store(&self, _: &mut Room<'_>, _: usize) {}
 }
 
 impl Payload for Inlined<'_> {
@@ -89,11 +120,7 @@ impl Payload for Inlined<'_> {
     #[inline(always)]
     fn store(&self, room: &mut Room<'_>, mut at: usize) {
         for frame in self.frames {
-            let mut header = InlineSegHeader::default();
-            // `segments` limits the whole WQE, and so each frame, to ten bits.
-            header.w().byte_count(frame.len() as u16);
-            let header: [u8; INLINE_HEADER] = zerocopy::transmute!(header);
-            room.store_header(at, header);
+            room.store_header(at, header_of(frame));
             room.store_bytes(at, INLINE_HEADER, frame);
             at += segments_of(frame);
         }
@@ -130,7 +157,7 @@ impl Frames {
     }
 }
 
-impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
+impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
     #[inline(always)]
     fn post_several(&mut self, wr_id: u64, flags: FrameFlags, payload: impl Payload) -> Result<(), PostError> {
         if !self.service.supports(flags) {
@@ -169,4 +196,173 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         let queue = self.service;
         self.post_several(wr_id, flags, Inlined { frames, queue })
     }
+
+    /// Sends frames that are copied one by one, by as many multi-packet work requests as they take: begins with none.
+    /// Of these the last one has a completion, if `flags` say so. All have this `wr_id`.
+    ///
+    /// # Errors
+    /// [`PostError::NoMultiPacket`], as for [`send_several`](Self::send_several); [`PostError::NoChecksums`].
+    #[inline(always)]
+    pub fn copies(&mut self, wr_id: u64, flags: FrameFlags) -> Result<FrameCopies<'_, 'a, D>, PostError> {
+        if !self.service.supports(flags) {
+            return Err(PostError::NoChecksums);
+        }
+        if self.service.most_segments() <= HEADS {
+            return Err(PostError::NoMultiPacket);
+        }
+        let (fill, longest) = (Fill::new(self), self.service.longest());
+        Ok(FrameCopies { batch: self, request: Copied { wr_id, flags }, longest, fill })
+    }
+}
+
+/// What all work requests of a [`FrameCopies`] have.
+#[derive(Clone, Copy)]
+struct Copied {
+    wr_id: u64,
+    flags: FrameFlags,
+}
+
+impl Copied {
+    /// Writes `payload`, and what stands before it, to a work request at WQEBB `index`. Returns its first eight bytes.
+    #[inline(always)]
+    fn write(self, ring: &mut SendRing, index: u32, size: Size, flags: WrFlags, payload: impl Payload) -> u64 {
+        let request = Request { opcode: WqeOpcode::EnhancedMpsw, wr_id: self.wr_id, flags, imm: 0 };
+        ring.write(index, size, request, Offloads(self.flags), payload)
+    }
+}
+
+/// How far a [`FrameCopies`] is. Passed by value to what is not inlined, so that it stays in registers.
+#[derive(Clone, Copy)]
+struct Fill {
+    /// WQEBB of the work request that is filled; the segment of its next frame, and the first without room.
+    index: u32,
+    next: usize,
+    end: usize,
+    /// The last work request that is full, and its first eight bytes as in memory.
+    last: Option<(u32, Size)>,
+    control: u64,
+    /// Work requests that are full.
+    count: u32,
+}
+
+impl Fill {
+    /// At the end of `batch`.
+    #[inline(always)]
+    fn new<D: SendDoorbell>(batch: &SendBatch<'_, D, Frames>) -> Self {
+        Fill { index: batch.next, next: HEADS, end: 0, last: None, control: 0, count: 0 }.open(batch)
+    }
+
+    /// Begins a work request, as long as possible without wrapping.
+    #[inline(always)]
+    fn open<D: SendDoorbell>(self, batch: &SendBatch<'_, D, Frames>) -> Self {
+        let whole = batch.ring.mask + 1 - (self.index & batch.ring.mask);
+        let wqebbs = batch.end.wrapping_sub(self.index).min(whole) as usize;
+        let end = (wqebbs * (WQEBB / SEGMENT)).min(batch.service.most_segments());
+        Fill { next: HEADS, end, ..self }
+    }
+
+    /// Completes the work request that is filled, of at least one frame.
+    #[inline(always)]
+    fn finish(self, ring: &mut SendRing, request: Copied, flags: WrFlags) -> Self {
+        let size = Size::of(self.next);
+        let control = request.write(ring, self.index, size, flags, Stored);
+        self.pass(size, control)
+    }
+
+    /// Goes on behind a work request.
+    #[inline(always)]
+    fn pass(self, size: Size, control: u64) -> Self {
+        let (index, last) = (self.index.wrapping_add(size.wqebbs.into()), Some((self.index, size)));
+        Fill { index, next: HEADS, last, control, count: self.count + 1, ..self }
+    }
+}
+
+/// Frames that are copied into work requests: see [`SendBatch::copies`]. Dropped without [`end`](Self::end), none of
+/// them is sent.
+#[must_use = "frames that are not ended are not sent"]
+pub struct FrameCopies<'b, 'a, D: SendDoorbell> {
+    batch: &'b mut SendBatch<'a, D, Frames>,
+    request: Copied,
+    longest: usize,
+    fill: Fill,
+}
+
+impl<D: SendDoorbell> fmt::Debug for FrameCopies<'_, '_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameCopies").field("full", &self.fill.count).finish_non_exhaustive()
+    }
+}
+
+impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
+    /// Adds a frame, which is copied at once.
+    ///
+    /// # Errors
+    /// [`PostError::Full`], [`PostError::FrameLength`]; [`PostError::MultiPacketLength`] for one that is longer than a
+    /// work request. It is not added then, and those before it stay.
+    #[inline(always)]
+    pub fn push(&mut self, frame: &[u8]) -> Result<(), PostError> {
+        if frame.len().wrapping_sub(ETHERNET) > self.longest - ETHERNET {
+            let (given, least, most) = (frame.len() as u64, ETHERNET as u64, self.longest as u64);
+            return Err(PostError::FrameLength { given, least, most });
+        }
+        let segments = segments_of(frame);
+        if self.fill.next + segments > self.fill.end {
+            let (fill, made) = make_room(self.batch, self.request, self.fill, frame);
+            self.fill = fill;
+            // Where it must wrap, it is stored already.
+            if !made? {
+                return Ok(());
+            }
+        }
+        let mut room = self.batch.ring.room(self.fill.index, true);
+        room.store_header(self.fill.next, header_of(frame));
+        room.store_short(self.fill.next, INLINE_HEADER, frame);
+        self.fill.next += segments;
+        Ok(())
+    }
+
+    /// Adds the work requests to the batch.
+    #[inline(always)]
+    pub fn end(self) {
+        let FrameCopies { batch, request, mut fill, .. } = self;
+        let is_signalled = request.flags.contains(FrameFlags::SIGNALLED);
+        let flags = if is_signalled { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        if fill.next > HEADS {
+            fill = fill.finish(batch.ring, request, flags);
+        } else if is_signalled && let Some((index, size)) = fill.last {
+            request.write(batch.ring, index, size, flags, Stored);
+        }
+        if let Some((_, size)) = fill.last {
+            (batch.next, batch.last, batch.control) = (fill.index, size.wqebbs, fill.control);
+            batch.posted += fill.count;
+        }
+    }
+}
+
+/// Begins another work request, with room for `frame`. `false` if that wraps: then it has this frame alone.
+#[inline(never)]
+fn make_room<D: SendDoorbell>(
+    batch: &mut SendBatch<'_, D, Frames>,
+    request: Copied,
+    mut fill: Fill,
+    frame: &[u8],
+) -> (Fill, Result<bool, PostError>) {
+    let (segments, most) = (HEADS + segments_of(frame), batch.service.most_segments());
+    if segments > most {
+        return (fill, Err(PostError::MultiPacketLength { given: segments - HEADS, most: most - HEADS }));
+    }
+    if fill.next > HEADS {
+        fill = fill.finish(batch.ring, request, WrFlags::empty());
+    }
+    fill = fill.open(batch);
+    if segments <= fill.end {
+        return (fill, Ok(true));
+    }
+    let size = Size::of(segments);
+    if batch.end.wrapping_sub(fill.index) < size.wqebbs.into() {
+        return (fill, Err(Full.into()));
+    }
+    let payload = Inlined { frames: &[frame], queue: batch.service };
+    let control = request.write(batch.ring, fill.index, size, WrFlags::empty(), payload);
+    (fill.pass(size, control).open(batch), Ok(false))
 }

@@ -1,7 +1,7 @@
 //! Send WQEs.
 
 use mlx5_prm::wqe::{
-    AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, RaddrSeg, SEGMENT, WqeOpcode,
+    AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, RaddrSeg, SEGMENT, WQEBB, WqeOpcode,
 };
 
 use super::ring::{INLINE_HEADER, Room, SendRing};
@@ -297,6 +297,14 @@ fn fill_around(room: Room<'_>, control: [u64; 2], head: impl Head, payload: impl
 pub(super) struct Size {
     pub(super) segments: usize,
     pub(super) wqebbs: u16,
+}
+
+impl Size {
+    /// That of `segments` segments.
+    #[inline(always)]
+    pub(super) fn of(segments: usize) -> Self {
+        Size { segments, wqebbs: segments.div_ceil(WQEBB / SEGMENT) as u16 }
+    }
 }
 
 /// The control segment of a WQE, without the queue's number and the flags. PRM "Control Segment".
