@@ -390,9 +390,9 @@ impl<C: Receives> StridingQueue<C> {
         }
     }
 
-    /// Frames that are there, at most `most`, each a slice. They are lent until the queue is used again: that costs less
-    /// than [`Packet`]s, and tells nothing but their bytes. A burst ends with its buffer, so there may be more in the
-    /// next one. If it is empty, there was none.
+    /// Frames that are there, at most `most`, each a slice. They are lent until the queue is used again: this costs
+    /// less than [`Packet`]s, and tells nothing but their bytes. A burst ends with its buffer, so there may be more in
+    /// the next one. If it is empty, there was none.
     ///
     /// ```compile_fail,E0499
     /// fn two(queue: &mut mlx5_dv::queue::ethernet::StridingQueue) -> Option<(&[u8], &[u8])> {

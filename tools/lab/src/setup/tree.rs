@@ -48,7 +48,7 @@ pub(crate) enum Tree {
     Ceph,
     /// UCX, for guests and to compile with.
     Ucx,
-    /// DPDK's testpmd with its driver of ConnectX cards, for guests, and what else they need.
+    /// DPDK's testpmd with its driver of ConnectX cards, for guests and to compile with, and what else they need.
     Dpdk,
 }
 
@@ -136,6 +136,7 @@ impl Tree {
             Self::Ucx => &["libucx0", "libucx-dev"],
             Self::Dpdk => &[
                 "dpdk-dev",
+                "libdpdk-dev",
                 "librte-bitratestats25",
                 "librte-bpf25",
                 "librte-bus-auxiliary25",
