@@ -19,6 +19,9 @@ layout! {
         0x00 [24] tunneled: bool,
         /// Descriptor of a striding receive queue.
         0x00 [15:0] wqe_id: u16,
+        /// `timestamp` has what TCP's timestamp option said in the last segment that large receive offload joined: its
+        /// value over its echo reply.
+        0x04 [31] lro_timestamp_valid: bool,
         /// A segment that large receive offload joined had TCP's push flag.
         0x04 [30] lro_tcppsh: bool,
         0x04 [23:16] lro_min_ttl: u8,
@@ -30,7 +33,8 @@ layout! {
         /// Layer 3 fields that the hash covers.
         0x10 [27:26] rss_hash_type_ip: u8 as RssIp,
         0x10 [23:16] ml_path: u8,
-        /// One's complement sum of the packet's bytes after the Ethernet header.
+        /// One's complement sum of the packet's bytes after the Ethernet header; where large receive offload joined
+        /// segments, of their data alone.
         0x14 [31:16] check_sum: u16,
         0x14 [15:0] slid: u16,
         /// A GRH is there: 1 in the buffer, 2 in the CQE.

@@ -11,6 +11,7 @@ layout! {
         0x00 [29] lro_cap: bool,
         0x00 [28] lro_psh_flag: bool,
         0x00 [27] lro_time_stamp: bool,
+        0x00 [26:25] lro_max_msg_sz_mode: LroMaxMsgSzMode,
         0x00 [24] wqe_vlan_insert: bool,
         0x00 [23] self_lb_en_modifiable: bool,
         0x00 [20:16] max_lso_cap: u8,
@@ -44,5 +45,15 @@ layout! {
         0x04 [0] tunnel_stateless_geneve_rx: bool,
         0x08 [15:0] lro_min_mss_size: u16,
         0x30 lro_timer_supported_periods: [Be32; 4],
+    }
+}
+
+values! {
+    /// What `tirc.lro_max_ip_payload_size` counts. PRM `per_protocol_networking_offload_caps.lro_max_msg_sz_mode`.
+    pub enum LroMaxMsgSzMode: 2 {
+        /// TCP header and data.
+        FromL4 = 0 "START_FROM_L4",
+        /// All headers and data.
+        FromL2 = 1 "START_FROM_L2",
     }
 }

@@ -7,7 +7,7 @@ files! {
     debug: layouts;
     device_mem: layouts;
     eswitch: layouts;
-    ethernet: layouts;
+    ethernet: layouts values;
     flow_table: layouts;
     general: layouts values;
     odp: layouts;

@@ -8,8 +8,11 @@ layout! {
     pub struct Tirc: 0xf0, "mlx5_ifc_tirc_bits" {
         0x04 [31:28] disp_type: TirDispType,
         0x04 [27] tls_en: bool,
+        /// Microseconds, one of `lro_timer_supported_periods`.
         0x10 [27:12] lro_timeout_period_usecs: u16,
+        /// Which packets are joined: [`MERGE_IPV4_LRO`], [`MERGE_IPV6_LRO`].
         0x10 [11:8] packet_merge_mask: u8,
+        /// Largest joined packet, in units of [`LRO_SIZE_UNIT`]; `lro_max_msg_sz_mode` says from which header on.
         0x10 [7:0] lro_max_ip_payload_size: u8,
         0x1c [23:0] inline_rqn: u32,
         0x20 [31] rx_hash_symmetric: bool,
@@ -37,6 +40,13 @@ layout! {
         0x04 [0] packet_merge: bool,
     }
 }
+
+/// `tirc.packet_merge_mask`: large receive offload of TCP over IPv4. PRM `tirc.lro_enable_mask`.
+pub const MERGE_IPV4_LRO: u8 = 1 << 0;
+/// `tirc.packet_merge_mask`: large receive offload of TCP over IPv6. PRM `tirc.lro_enable_mask`.
+pub const MERGE_IPV6_LRO: u8 = 1 << 1;
+/// Bytes that `tirc.lro_max_ip_payload_size` counts in.
+pub const LRO_SIZE_UNIT: u32 = 256;
 
 values! {
     /// How packets find their receive queue. PRM `tirc.disp_type`.

@@ -44,7 +44,11 @@ pub const UNJUDGED: &[Group] = &[
     ),
     (
         "in FreeBSD's driver alone",
-        "CreateQosParaVportIn CreateQosParaVportOut DestroyQosParaVportIn DestroyQosParaVportOut",
+        "CreateQosParaVportIn CreateQosParaVportOut DestroyQosParaVportIn DestroyQosParaVportOut Cqe.lro_timestamp_valid",
+    ),
+    (
+        "in DPDK: the kernel and libmlx5 take it for granted to be 0",
+        "PerProtocolNetworkingOffloadCaps.lro_max_msg_sz_mode",
     ),
     ("ten bits; the headers have 16, and nothing that says so", "EthSeg.inline_hdr_sz"),
     (
@@ -69,6 +73,7 @@ pub const UNJUDGED_VALUES: &[Group] = &[
         "MiniCqeFormat.FTAG_STRIDX MiniCqeFormat.L34H_STRIDX MmoOpmod.COMP MmoOpmod.DECOMP MmoOpmod.REGEX \
          MmoOpmod.CRYPTO TlsVersion.TLS_1_3",
     ),
+    ("in DPDK: the kernel and libmlx5 take the first for granted", "LroMaxMsgSzMode"),
     ("a MiB in DPDK, which uses it; the kernel's wr.c has the number for a GiB", "BlockSize.1MB"),
     ("in the PRM alone: nobody uses it", "CompletionMode.CQE_ON_FIRST_CQE_ERROR CongProtocol.802_1QAU_RP"),
     ("plain numbers in the kernel's fs_cmd.c", "SetFteOpMod"),

@@ -6,6 +6,7 @@ mod common;
 mod counters;
 mod iperf;
 mod lives;
+mod lro;
 mod net;
 mod packet_plane;
 mod settings;
@@ -43,6 +44,7 @@ fn network_devices_talk() -> TestResult {
     net.lab.assert_quiet()?;
     packet_plane::each_form_of_queue(&net)?;
     net.lab.assert_quiet()?;
+    lro::joins(&net)?;
     iperf::tcp(&net, &common::build()?)?;
     virtio_card(&net)?;
     settings::assert_healthy(&net)?;

@@ -138,8 +138,10 @@ pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: 
         return overrun(nic, number, cqn);
     }
     let mut cqe = *cqe;
-    // An error CQE has its syndromes in the place of the timestamp.
-    if !matches!(cqe.opcode(), CqeOpcode::RequesterError | CqeOpcode::ResponderError) {
+    // An error CQE has its syndromes in the place of the timestamp, joined segments TCP's own.
+    let is_error = matches!(cqe.opcode(), CqeOpcode::RequesterError | CqeOpcode::ResponderError);
+    let is_of_tcp = cqe.lro_num_seg() > 1 && cqe.lro_timestamp_valid();
+    if !is_error && !is_of_tcp {
         cqe.w().timestamp(timestamp);
     }
     if compression::hold(nic, number, cqn, &cqe, solicited) {

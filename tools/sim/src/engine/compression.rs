@@ -86,9 +86,9 @@ pub(super) fn close_all(f: &mut Function) {
     }
 }
 
-/// Whether a mini CQE of this form can say it.
+/// Whether a mini CQE of this form can say it. None tells of joined segments.
 fn is_expressible(format: MiniCqeFormat, cqe: &Cqe) -> bool {
-    format != MiniCqeFormat::FlowTag || cqe.byte_cnt() <= FLOW_TAG_BYTES
+    cqe.lro_num_seg() < 2 && (format != MiniCqeFormat::FlowTag || cqe.byte_cnt() <= FLOW_TAG_BYTES)
 }
 
 /// Whether a completion after `last` has the title's fields, where a mini CQE has no room for its own.

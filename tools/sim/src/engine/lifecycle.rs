@@ -148,11 +148,12 @@ pub fn rq_state_changed(f: &mut Function, rqn: u32, from: QueueState, to: QueueS
         match to {
             QueueState::Rst => {
                 (rq.fetched, rq.posted) = (0, 0);
+                ethernet::buffers::forget_joined(rq, nic);
                 if let Some(striding) = &mut rq.striding {
                     (striding.next, striding.open) = (0, None);
                 }
             }
-            QueueState::Err if from != QueueState::Err => ethernet::receive::to_error(rq, nic),
+            QueueState::Err if from != QueueState::Err => ethernet::buffers::to_error(rq, nic),
             _ => {}
         }
     });

@@ -80,6 +80,7 @@ pub fn eq_doorbells_taken(f: &mut Function, uar: u32, rung: &[u8]) {
 /// One turn of bounded work. Returns true if anything was done.
 pub fn run(f: &mut Function) -> bool {
     let doorbells = doorbell::read_rung_doorbells(f);
+    let joined = ethernet::lro::end_late(f);
     let frames = inbound::receive_frames(f);
     let acknowledged = acknowledge(f);
     let sent = send(f) | ethernet::send::send(f);
@@ -87,7 +88,7 @@ pub fn run(f: &mut Function) -> bool {
     compression::close_all(f);
     let broken = fail_queues(f);
     flush_in_error(f);
-    doorbells | frames | acknowledged | sent | timed | broken
+    doorbells | frames | acknowledged | sent | joined | timed | broken
 }
 
 /// Sends the acknowledgements due in this turn, one for each queue pair. IBTA 9.7.5.1.2.
@@ -166,7 +167,7 @@ fn fail_queues(f: &mut Function) -> bool {
             ethernet::send::to_error(sq, nic);
         }
         if let Some(rq) = queues.rqs.get_mut(qpn).filter(|rq| rq.state == QueueState::Rdy) {
-            ethernet::receive::to_error(rq, nic);
+            ethernet::buffers::to_error(rq, nic);
         }
         if let Some(qp) = queues.qps.get_mut(qpn).filter(|qp| !matches!(qp.state, QpState::Err | QpState::Rst)) {
             event::post_qp(nic, EventType::WqCatastrophic, qpn);
@@ -196,7 +197,8 @@ fn flush_in_error(f: &mut Function) {
 pub fn next_deadline(f: &Function) -> Option<Instant> {
     let held = f.nic.scheduler.moderated.iter().map(|(due, _)| *due).min();
     let paced = f.nic.scheduler.paced.iter().map(|(due, _)| *due);
-    f.nic.scheduler.earliest.into_iter().chain(held).chain(paced).min()
+    let joining = f.nic.scheduler.joining.iter().map(|(due, _)| *due);
+    f.nic.scheduler.earliest.into_iter().chain(held).chain(paced).chain(joining).min()
 }
 
 #[cfg(test)]

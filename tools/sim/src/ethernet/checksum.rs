@@ -100,6 +100,11 @@ pub(crate) fn whole(frame: &[u8]) -> u16 {
     !sum(frame.get(super::HEADER..).unwrap_or_default())
 }
 
+/// Sum of bytes, not complemented.
+pub(crate) fn of_data(bytes: &[u8]) -> u16 {
+    !sum(bytes)
+}
+
 /// The IPv4 header without extension headers.
 fn ipv4_header(frame: &[u8], ip: &Ip) -> std::ops::Range<usize> {
     let words = frame.get(ip.at).map_or(0, |byte| byte & 0xf);

@@ -1,4 +1,4 @@
-//! Ethernet frames: parsing, checksums, segmentation.
+//! Ethernet frames: parsing, checksums, segmentation, segments to be joined.
 //!
 //! Independent of queues. A frame is its bytes from the destination MAC to the end of the payload. The FCS is not part
 //! of any frame in the model.
@@ -6,9 +6,11 @@
 pub(crate) mod checksum;
 pub(crate) mod headers;
 pub(crate) mod segment;
+mod tcp;
 pub(crate) mod tunnel;
 
 pub(crate) use headers::{Headers, Ip, L4, Tag};
+pub(crate) use tcp::Segment;
 
 /// Length of an Ethernet header without tags.
 pub(crate) const HEADER: usize = 14;

@@ -44,6 +44,7 @@ pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Ans
         user_index: context.user_index(),
         counter_set_id: counter,
         striding: queue.striding,
+        joined: None,
         strips_vlan: !context.vsd(),
         fetched: 0,
         posted: 0,

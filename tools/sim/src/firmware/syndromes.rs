@@ -280,6 +280,8 @@ syndromes! {
     0x1107 RqtSize ExceedsLimit "rqt_actual_size is 0 or above rqt_max_size, or that is above log_max_rqt_size",
     0x1108 TirDispatch BadParameter "disp_type is neither direct nor indirect",
     0x1109 TirHash BadParameter "rx_hash_fn or selected_fields: not supported",
+    0x110a LroSize BadParameter "packet_merge_mask is set, but lro_max_ip_payload_size is 0",
+    0x110b LroTimeout BadParameter "lro_timeout_period_usecs is not one of lro_timer_supported_periods",
 
     // Flow tables.
     0x1201 FlowTableType BadParameter "table_type: only NIC_RX and NIC_TX are supported",

@@ -1,7 +1,11 @@
 //! Transport interface receive. PRM "Transport Interface Receive".
 
+use std::time::Duration;
+
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{L3ProtType, L4ProtType, RxHashFn, TirDispType, Tirc};
+use mlx5_prm::ctx::{
+    L3ProtType, L4ProtType, LRO_SIZE_UNIT, MERGE_IPV4_LRO, MERGE_IPV6_LRO, RxHashFn, TirDispType, Tirc,
+};
 
 use super::answer::Answer;
 use super::caps::next_below;
@@ -9,7 +13,7 @@ use super::pages;
 use super::syndromes::Syndrome;
 use super::tis::use_domain;
 use crate::function::{Context, Function};
-use crate::objects::{Dispatch, Tir};
+use crate::objects::{Dispatch, Lro, Tir};
 use crate::steering::Use;
 use crate::steering::hash::{FIELDS, Hashing};
 
@@ -25,14 +29,14 @@ const NO_DOMAIN: u32 = 0;
 /// `CREATE_TIR`.
 pub(super) fn create(f: &mut Function, command: &CreateTirIn) -> Answer<CreateTirOut> {
     let context = *command.ctx();
-    let dispatch = dispatch(f, &context)?;
+    let (dispatch, lro) = (dispatch(f, &context)?, lro(f, &context)?);
     let number = context.transport_domain();
     if number != NO_DOMAIN {
         f.nic.objects.transport_domains.get(number).ok_or(Syndrome::NoSuchTransportDomain)?;
     }
     next_below(&f.nic.objects.tirs, f.nic.firmware.caps.general().log_max_tir()).ok_or(Syndrome::TooManyTirs)?;
     pages::reserve(f, Context::Interface)?;
-    let tir = Tir { dispatch, transport_domain: number, takes_own: takes_own(&context), context };
+    let tir = Tir { dispatch, transport_domain: number, takes_own: takes_own(&context), lro, context };
     let tirn = f.nic.objects.tirs.insert(tir).map_err(|_| Syndrome::TooManyTirs)?;
     use_domain(f, number, true);
     let mut output = CreateTirOut::ZERO;
@@ -47,12 +51,7 @@ fn takes_own(context: &Tirc) -> (bool, bool) {
 
 fn dispatch(f: &Function, context: &Tirc) -> Result<Dispatch, Syndrome> {
     let inner = context.rx_hash_field_selector_inner();
-    let unannounced = context.tls_en()
-        || context.packet_merge_mask() != 0
-        || context.lro_timeout_period_usecs() != 0
-        || context.lro_max_ip_payload_size() != 0
-        || context.tunneled_offload_en()
-        || inner.selected_fields() != 0;
+    let unannounced = context.tls_en() || context.tunneled_offload_en() || inner.selected_fields() != 0;
     if unannounced {
         return Err(Syndrome::CapabilityNotAnnounced);
     }
@@ -67,6 +66,31 @@ fn dispatch(f: &Function, context: &Tirc) -> Result<Dispatch, Syndrome> {
         }
         _ => Err(Syndrome::TirDispatch),
     }
+}
+
+/// Large receive offload as the context asks for it.
+fn lro(f: &Function, context: &Tirc) -> Result<Option<Lro>, Syndrome> {
+    let (mask, caps) = (context.packet_merge_mask(), &f.nic.firmware.capabilities().ethernet);
+    let asks = mask != 0 || context.lro_timeout_period_usecs() != 0 || context.lro_max_ip_payload_size() != 0;
+    if asks && !caps.lro_cap() || mask & !(MERGE_IPV4_LRO | MERGE_IPV6_LRO) != 0 {
+        return Err(Syndrome::CapabilityNotAnnounced);
+    }
+    if mask == 0 {
+        return Ok(None);
+    }
+    if context.lro_max_ip_payload_size() == 0 {
+        return Err(Syndrome::LroSize);
+    }
+    let period = u32::from(context.lro_timeout_period_usecs());
+    if !caps.lro_timer_supported_periods().iter().any(|supported| supported.get() == period) {
+        return Err(Syndrome::LroTimeout);
+    }
+    Ok(Some(Lro {
+        joins: (mask & MERGE_IPV4_LRO != 0, mask & MERGE_IPV6_LRO != 0),
+        largest: (u32::from(context.lro_max_ip_payload_size()) * LRO_SIZE_UNIT) as usize,
+        least_data: caps.lro_min_mss_size().into(),
+        patience: Duration::from_micros(period.into()),
+    }))
 }
 
 fn hashing(context: &Tirc) -> Result<Hashing, Syndrome> {
@@ -92,12 +116,16 @@ fn hashing(context: &Tirc) -> Result<Hashing, Syndrome> {
     })
 }
 
-/// `MODIFY_TIR`: the hash, and whether frames of its own transport domain are accepted.
+/// `MODIFY_TIR`: the hash, large receive offload, and whether frames of its own transport domain are accepted.
 pub(super) fn modify(f: &mut Function, command: &ModifyTirIn) -> Answer<ModifyTirOut> {
     let (select, wanted) = (command.bitmask(), command.ctx());
     let mut context = f.nic.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?.context;
-    if select.packet_merge() && wanted.packet_merge_mask() != 0 {
-        return Err(Syndrome::CapabilityNotAnnounced.into());
+    if select.packet_merge() {
+        context
+            .w()
+            .packet_merge_mask(wanted.packet_merge_mask())
+            .lro_max_ip_payload_size(wanted.lro_max_ip_payload_size())
+            .lro_timeout_period_usecs(wanted.lro_timeout_period_usecs());
     }
     if select.hash() {
         context
@@ -111,9 +139,9 @@ pub(super) fn modify(f: &mut Function, command: &ModifyTirIn) -> Answer<ModifyTi
     if select.self_lb_en() {
         context.w().self_lb_block(wanted.self_lb_block());
     }
-    let dispatch = dispatch(f, &context)?;
+    let (dispatch, lro) = (dispatch(f, &context)?, lro(f, &context)?);
     if let Some(tir) = f.nic.objects.tirs.get_mut(command.tirn()) {
-        *tir = Tir { dispatch, takes_own: takes_own(&context), context, ..*tir };
+        *tir = Tir { dispatch, takes_own: takes_own(&context), lro, context, ..*tir };
     }
     Ok(ModifyTirOut::ZERO)
 }

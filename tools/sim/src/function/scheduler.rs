@@ -44,6 +44,8 @@ pub struct Scheduler {
     pub(crate) paced: Vec<(Instant, u32)>,
     /// Completion queues whose event is held back by moderation, and until when.
     pub(crate) moderated: Vec<(Instant, u32)>,
+    /// Receive queues with segments that wait for more to be joined to, and until when.
+    pub(crate) joining: Vec<(Instant, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +91,11 @@ impl Scheduler {
         }
     }
 
+    /// The receive queue waits for no segment any more.
+    pub(crate) fn unset_joining(&mut self, rqn: u32) {
+        self.joining.retain(|(_, other)| *other != rqn);
+    }
+
     /// The queue pair has a pending acknowledgement.
     pub(crate) fn set_acking(&mut self, qp: &mut Qp) {
         if !std::mem::replace(&mut qp.rc.is_acking, true) {
@@ -128,6 +135,7 @@ impl Scheduler {
         self.page_faults.forget(qpn);
         self.senders.retain(is_other);
         self.paced.retain(|(_, other)| *other != qpn);
+        self.unset_joining(qpn);
     }
 
     pub(crate) fn add_qp(&mut self, uar: u32, qpn: u32) {

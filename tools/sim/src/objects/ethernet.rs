@@ -1,9 +1,13 @@
 //! Ethernet queues and the objects that lead to them: TIS and SQ; TIR, RQT and RQ.
 
+use std::time::Duration;
+
+use mlx5_prm::cqe::Cqe;
 use mlx5_prm::ctx::{QueueState, Rqc, Rqtc, Sqc, Tirc, Tisc};
 
 use super::{Doorbell, Pace, Piece, RecvRing, SendRing};
 use crate::dma::Traffic;
+use crate::ethernet::Segment;
 use crate::steering::hash::Hashing;
 
 /// A transport interface send. PRM "Transport Interface Send".
@@ -35,8 +39,43 @@ pub struct Tir {
     pub transport_domain: u32,
     /// Whether it accepts unicast and multicast frames sent by send queues of its own transport domain.
     pub takes_own: (bool, bool),
+    /// Its large receive offload.
+    pub lro: Option<Lro>,
     /// The context as it was given.
     pub context: Tirc,
+}
+
+/// Large receive offload of a TIR. PRM "Transport Interface Receive".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lro {
+    /// It joins segments of TCP over IPv4, and over IPv6.
+    pub joins: (bool, bool),
+    /// Most bytes of a joined segment, TCP header and data.
+    pub largest: usize,
+    /// Least bytes of data of a segment to be joined.
+    pub least_data: usize,
+    /// How long a segment waits for others.
+    pub patience: Duration,
+}
+
+/// Segments that a receive queue has joined, and that wait for more.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    /// The first frame, and behind it the data of the others.
+    pub frame: Vec<u8>,
+    /// The completion of the first.
+    pub cqe: Cqe,
+    /// The first segment's data begin there.
+    pub data_at: usize,
+    /// The last segment.
+    pub last: Segment,
+    pub segments: u8,
+    pub is_pushed: bool,
+    pub least_ttl: u8,
+    /// Most bytes of the frame.
+    pub longest: usize,
+    /// The TIR that they came by.
+    pub lro: Lro,
 }
 
 /// A receive queue table. PRM `rqtc`.
@@ -145,6 +184,8 @@ pub struct Rq {
     pub counter_set_id: u8,
     /// Its strides, if it is a striding queue: several packets in a WQE.
     pub(crate) striding: Option<Striding>,
+    /// Segments that wait for more to be joined to.
+    pub(crate) joined: Option<Box<Joined>>,
     /// C-VLAN tags are stripped and reported in the completion.
     pub strips_vlan: bool,
     /// WQEs fetched.

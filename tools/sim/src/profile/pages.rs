@@ -1,9 +1,11 @@
 //! The capability pages, field by field.
 
 use mlx5_prm::caps::{
-    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout, OdpCap,
-    OdpPerTransportServiceCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps, QosCap, RoceCap,
+    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
+    LroMaxMsgSzMode, OdpCap, OdpPerTransportServiceCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps, QosCap,
+    RoceCap,
 };
+use mlx5_prm::layout::Be32;
 
 /// Bit of `uctx_cap` and `uctx.cap`: raw Ethernet send queues are allowed.
 pub(crate) const UCTX_RAW_TX: u32 = 1 << 0;
@@ -214,9 +216,12 @@ pub(crate) fn odp_scheme() -> OdpSchemeCap {
     scheme
 }
 
-/// Checksums, VLAN tags, LSO, RSS, multi-packet WQEs, key updates by send queues. WQEs need no inline header.
+/// Checksums, VLAN tags, LSO, LRO, RSS, multi-packet WQEs, key updates by send queues. WQEs need no inline header.
 pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
     const INLINE_NOT_REQUIRED: u8 = 2;
+    /// Microseconds, and bytes of data, as real cards say them.
+    const LRO_PERIODS: [u32; 4] = [8, 16, 32, 1024];
+    const LRO_LEAST_DATA: u16 = 1348;
     let mut caps = PerProtocolNetworkingOffloadCaps::ZERO;
     caps.w()
         .csum_cap(true)
@@ -229,6 +234,12 @@ pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
         .max_lso_cap(18)
         .wqe_inline_mode(INLINE_NOT_REQUIRED)
         .rss_ind_tbl_cap(11)
+        .lro_cap(true)
+        .lro_psh_flag(true)
+        .lro_time_stamp(true)
+        .lro_max_msg_sz_mode(LroMaxMsgSzMode::FromL4)
+        .lro_min_mss_size(LRO_LEAST_DATA)
+        .lro_timer_supported_periods(&LRO_PERIODS.map(Be32::new))
         .cqe_checksum_full(true);
     caps
 }

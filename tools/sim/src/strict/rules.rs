@@ -86,3 +86,6 @@ pub const INPUT_SHORT: &str = "command input shorter than its layout";
 pub const OUTPUT_CUT: &str = "command output cut off";
 /// A queue pair sends from an empty GID table entry.
 pub const EMPTY_GID: &str = "source GID index is empty";
+/// A receive of a queue whose TIR joins segments is shorter than what it may join (`lro_max_ip_payload_size`): a
+/// longer packet breaks the queue.
+pub const LRO_ROOM: &str = "receive shorter than joined segments may be";

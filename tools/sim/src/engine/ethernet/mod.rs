@@ -1,6 +1,8 @@
 //! Ethernet queues: frames from send queues, and to receive queues by flow steering. PRM "Send Queue Context", "Receive
 //! Queue Context".
 
+pub(super) mod buffers;
+pub(super) mod lro;
 mod place;
 pub(super) mod receive;
 pub(super) mod send;

@@ -45,3 +45,9 @@ pub(super) fn refresh_posted(rq: &mut Rq, nic: &Nic) {
     rq.posted = record as u16;
     posted::check_posted(&nic.strict, ("RQ", rq.rqn), &rq.ring, record, rq.fetched);
 }
+
+/// Whether a receive is posted: one that was not begun, or the rest of one.
+pub(super) fn has_receive(rq: &mut Rq, nic: &Nic) -> bool {
+    refresh_posted(rq, nic);
+    rq.fetched != rq.posted || rq.striding.as_ref().is_some_and(|striding| striding.open.is_some())
+}

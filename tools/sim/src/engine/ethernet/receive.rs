@@ -1,25 +1,20 @@
-//! Receive queues: steering chooses the queue, and frames are written to its posted buffers. PRM "Transport Interface
-//! Receive", "Receive Queue Context".
+//! Receive queues: steering chooses the queue, and completions say what frames are. PRM "Transport Interface Receive".
 
-use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, L3Header, L4Header};
+use mlx5_prm::cqe::{Cqe, CqeOpcode, L3Header, L4Header};
 use mlx5_prm::ctx::QueueState;
-use mlx5_prm::layout::Layout;
-use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 
-use super::place::{BYTE_COUNT, Place, Placed, count_out_of_buffer, refresh_posted};
-use super::striding;
-use crate::dma::Purpose;
+use super::lro;
 use crate::engine::charge::charge;
-use crate::engine::completion;
 use crate::ethernet::{self, Headers, checksum};
 use crate::function::{Function, Nic};
-use crate::objects::{Dispatch, Failure, MkeyRights, Queues, RecvRing, Rq};
+use crate::objects::{Dispatch, Lro, Queues, Rq};
 use crate::steering::Delivery;
 use crate::steering::hash::Hash;
 use crate::wire::Sender;
 
 /// The ACK flag of TCP.
 const ACK: u16 = 0x10;
+
 /// A frame arrived.
 pub(crate) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
     let (queues, nic) = (&mut f.queues, &mut f.nic);
@@ -53,8 +48,9 @@ fn deliver(queues: &mut Queues, nic: &mut Nic, frame: &[u8], headers: &Headers, 
             (rqs.get(hash.value as usize % rqs.len().max(1)).copied(), hash)
         }
     };
+    let steered = Steered { hash, tag: delivery.tag, lro: tir.lro };
     if let Some(rq) = rqn.and_then(|rqn| queues.rqs.get_mut(rqn)).filter(|rq| rq.state == QueueState::Rdy) {
-        charge(rq, nic, |rq, nic| receive(rq, nic, frame.to_vec(), headers, hash, delivery.tag));
+        charge(rq, nic, |rq, nic| receive(rq, nic, frame.to_vec(), headers, steered));
     }
 }
 
@@ -63,22 +59,20 @@ fn is_of_domain(sender: Sender, domain: u32) -> bool {
     matches!(sender, Sender::Own(own) if own.domain == Some(domain))
 }
 
-/// Writes a frame to the next posted buffer, and completes it.
-fn receive(rq: &mut Rq, nic: &mut Nic, mut frame: Vec<u8>, headers: &Headers, hash: Hash, tag: u32) {
+/// How steering brought a frame to a queue.
+struct Steered {
+    hash: Hash,
+    tag: u32,
+    lro: Option<Lro>,
+}
+
+/// Takes a frame: for the next posted buffer, or to join it to others.
+fn receive(rq: &mut Rq, nic: &mut Nic, mut frame: Vec<u8>, headers: &Headers, steered: Steered) {
+    let Steered { hash, tag, lro } = steered;
     let verdict = checksum::verify(&frame, headers);
+    let segment = lro.and_then(|lro| Some((lro, lro.segment(&frame, headers)?)));
     let tci = if rq.strips_vlan { ethernet::strip_tag(&mut frame) } else { None };
-    let placed = match rq.striding {
-        Some(_) => striding::place(rq, nic, &frame, tag),
-        None => place(rq, nic, &frame),
-    };
-    let place = match placed {
-        Ok(Some(place)) => place,
-        Ok(None) => return,
-        Err((place, syndrome)) => {
-            super::receive_failed(nic, rq, place, Failure::new(syndrome));
-            return to_error(rq, nic);
-        }
-    };
+    let segment = segment.map(|(lro, segment)| (lro, if tci.is_some() { segment.without_tag() } else { segment }));
     let mut cqe = Cqe::ZERO;
     cqe.w()
         .rss_hash_result(hash.value)
@@ -96,22 +90,7 @@ fn receive(rq: &mut Rq, nic: &mut Nic, mut frame: Vec<u8>, headers: &Headers, ha
         .srqn(rq.user_index)
         .qpn(tag)
         .opcode(CqeOpcode::ResponderSend);
-    place.write(&mut cqe);
-    completion::write(nic, rq.rqn, rq.cqn, &cqe, true);
-}
-
-/// Writes a frame to the next WQE.
-fn place(rq: &mut Rq, nic: &mut Nic, frame: &[u8]) -> Placed {
-    refresh_posted(rq, nic);
-    if rq.fetched == rq.posted {
-        count_out_of_buffer(rq, nic);
-        return Ok(None);
-    }
-    let index = rq.fetched;
-    rq.fetched = index.wrapping_add(1);
-    let place = Place { wqe_counter: index, wqe_id: 0, byte_cnt: frame.len() as u32 };
-    scatter(rq, nic, index, frame).map_err(|syndrome| (place, syndrome))?;
-    Ok(Some(place))
+    lro::take(rq, nic, frame, &cqe, segment);
 }
 
 fn l3_kind(headers: &Headers) -> L3Header {
@@ -126,45 +105,5 @@ fn l4_kind(headers: &Headers) -> L4Header {
         (true, false) => L4Header::TcpNoAck,
         (true, true) if has_data => L4Header::TcpAckAndData,
         (true, true) => L4Header::TcpAckNoData,
-    }
-}
-
-/// Writes the frame to the WQE's data segments.
-fn scatter(rq: &Rq, nic: &Nic, index: u16, mut frame: &[u8]) -> Result<(), CqeSyndrome> {
-    let mut room = [0; RecvRing::LONGEST];
-    let wqe =
-        rq.ring.read(nic.dma.counted(Purpose::Wqe), index, &mut room).map_err(|_| CqeSyndrome::LocalQpOperation)?;
-    for segment in wqe.chunks_exact(SEGMENT) {
-        let data = DataSeg::read(segment).ok_or(CqeSyndrome::LocalQpOperation)?;
-        if frame.is_empty() || data.lkey() == LKEY_INVALID && data.byte_count() == 0 {
-            break;
-        }
-        let room = data.byte_count() & BYTE_COUNT;
-        let (now, later) = frame.split_at(frame.len().min(room as usize));
-        let rights = MkeyRights::LOCAL_WRITE;
-        if !nic.write(rq.user(), data.lkey(), data.addr(), now, rights) {
-            nic.allows(rq.user(), data.lkey(), data.addr(), now.len() as u64, rights); // reports the reason
-            return Err(CqeSyndrome::LocalProtection);
-        }
-        frame = later;
-    }
-    if frame.is_empty() { Ok(()) } else { Err(CqeSyndrome::LocalLength) }
-}
-
-/// Moves the queue to the error state; flushes its WQEs if it was created so.
-pub(crate) fn to_error(rq: &mut Rq, nic: &mut Nic) {
-    rq.state = QueueState::Err;
-    if !rq.context.flush_in_error_en() {
-        return;
-    }
-    refresh_posted(rq, nic);
-    while rq.fetched != rq.posted || rq.striding.as_ref().is_some_and(|striding| striding.open.is_some()) {
-        let fetched = rq.fetched;
-        let (place, is_new) = match &mut rq.striding {
-            Some(striding) => striding::flush_next(striding, fetched),
-            None => (Place { wqe_counter: fetched, ..Place::default() }, true),
-        };
-        rq.fetched = fetched.wrapping_add(is_new.into());
-        super::receive_failed(nic, rq, place, completion::flushed());
     }
 }

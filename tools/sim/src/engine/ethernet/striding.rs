@@ -23,6 +23,12 @@ impl Striding {
         1 << self.log_count
     }
 
+    /// Most bytes of a packet whose first `len` are known: it is in one WQE, the open one if they fit there.
+    pub(super) fn room(&self, len: usize) -> usize {
+        let rest = self.open.as_ref().map(|open| self.count() - open.used).filter(|rest| self.strides(len) <= *rest);
+        ((rest.unwrap_or(self.count()) << self.log_bytes) - self.shift) as usize
+    }
+
     /// What a completion of `strides` strides from the open WQE's next one on says.
     fn place(&self, open: &OpenWqe, strides: u32, len: usize, is_filler: bool) -> Place {
         let mut count = StridingByteCount::ZERO;

@@ -141,6 +141,11 @@ const ETHERNET: &[Honoured] = &[
     // As large as an RQT.
     ("rss_ind_tbl_cap", "firmware/rqt.rs", "caps.log_max_rqt_size()"),
     ("cqe_checksum_full", "ethernet/checksum.rs", "fn whole("),
+    ("lro_cap", "firmware/tir.rs", "fn lro("),
+    ("lro_psh_flag", "engine/ethernet/lro.rs", ".lro_tcppsh("),
+    ("lro_time_stamp", "engine/ethernet/lro.rs", ".lro_timestamp_valid("),
+    ("lro_min_mss_size", "firmware/tir.rs", ".lro_min_mss_size()"),
+    ("lro_timer_supported_periods", "firmware/tir.rs", ".lro_timer_supported_periods()"),
 ];
 
 /// Capabilities of flow tables as such.

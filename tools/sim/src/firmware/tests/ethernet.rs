@@ -18,25 +18,25 @@ const LOG_SIZE: u8 = 4;
 const BUFFER: u64 = 2048;
 
 /// A function with all objects between a send queue and a receive queue.
-struct Rig {
-    client: Client,
-    parents: Parents,
-    domain: u32,
+pub(super) struct Rig {
+    pub(super) client: Client,
+    pub(super) parents: Parents,
+    pub(super) domain: u32,
     tisn: u32,
     sqn: u32,
-    rqn: u32,
-    rqtn: u32,
-    tirn: u32,
+    pub(super) rqn: u32,
+    pub(super) rqtn: u32,
+    pub(super) tirn: u32,
     table: u32,
     group: u32,
     counter: u32,
     send_ring: u64,
-    receive_ring: u64,
+    pub(super) receive_ring: u64,
     buffers: u64,
-    key: u32,
+    pub(super) key: u32,
     posted: u16,
-    consumed: u32,
-    cq_ring: u64,
+    pub(super) consumed: u32,
+    pub(super) cq_ring: u64,
 }
 
 fn create_sq(parents: &Parents, tisn: u32, ring: u64) -> WithTail<CreateSqIn, Be64> {
@@ -55,7 +55,7 @@ fn create_sq(parents: &Parents, tisn: u32, ring: u64) -> WithTail<CreateSqIn, Be
     WithTail::new(command, vec![Be64::new(ring)])
 }
 
-fn create_rq(parents: &Parents, ring: u64) -> WithTail<CreateRqIn, Be64> {
+pub(super) fn create_rq(parents: &Parents, ring: u64) -> WithTail<CreateRqIn, Be64> {
     let mut wq = Wq::ZERO;
     wq.w()
         .wq_type(WqType::Cyclic)
@@ -70,7 +70,7 @@ fn create_rq(parents: &Parents, ring: u64) -> WithTail<CreateRqIn, Be64> {
     WithTail::new(command, vec![Be64::new(ring)])
 }
 
-fn create_rqt(rqs: &[u32]) -> WithTail<CreateRqtIn, Be32> {
+pub(super) fn create_rqt(rqs: &[u32]) -> WithTail<CreateRqtIn, Be32> {
     let mut context = Rqtc::ZERO;
     context.w().rqt_max_size(16).rqt_actual_size(rqs.len() as u16);
     let mut command = CreateRqtIn::default();
@@ -78,7 +78,7 @@ fn create_rqt(rqs: &[u32]) -> WithTail<CreateRqtIn, Be32> {
     WithTail::new(command, rqs.iter().map(|rqn| Be32::new(*rqn)).collect())
 }
 
-fn create_tir(domain: u32, rqtn: u32) -> CreateTirIn {
+pub(super) fn create_tir(domain: u32, rqtn: u32) -> CreateTirIn {
     let mut context = Tirc::ZERO;
     context
         .w()
@@ -128,7 +128,7 @@ fn move_sq(sqn: u32, from: QueueState, to: QueueState) -> ModifySqIn {
     command
 }
 
-fn move_rq(rqn: u32, from: QueueState, to: QueueState) -> ModifyRqIn {
+pub(super) fn move_rq(rqn: u32, from: QueueState, to: QueueState) -> ModifyRqIn {
     let mut context = Rqc::ZERO;
     context.w().state(to);
     let mut command = ModifyRqIn::default();
@@ -137,7 +137,7 @@ fn move_rq(rqn: u32, from: QueueState, to: QueueState) -> ModifyRqIn {
 }
 
 impl Rig {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut client = Client::up();
         let parents = client.parents();
         // The CQ of `parents` is the last object created; its ring is the page before.
@@ -191,12 +191,12 @@ impl Rig {
     }
 
     /// Address of buffer `index`.
-    fn buffer(&self, index: u64) -> u64 {
+    pub(super) fn buffer(&self, index: u64) -> u64 {
         self.buffers + index * BUFFER
     }
 
     /// Posts `count` receives of one buffer each.
-    fn post_receives(&mut self, count: u16) {
+    pub(super) fn post_receives(&mut self, count: u16) {
         for index in 0..count {
             let mut first = DataSeg::ZERO;
             first.w().byte_count(BUFFER as u32).lkey(self.key).addr(self.buffer(32 + u64::from(index)));
@@ -247,7 +247,7 @@ impl Rig {
         is_ours.then_some(cqe)
     }
 
-    fn polls(&mut self) -> Vec<Cqe> {
+    pub(super) fn polls(&mut self) -> Vec<Cqe> {
         std::iter::from_fn(|| self.poll()).collect()
     }
 
@@ -680,7 +680,7 @@ fn queues_are_refused_what_is_wrong_with_them() {
     rig.client.exec(&create_tir(0, rig.rqtn)).unwrap();
     let mut tir = create_tir(rig.domain, rig.rqtn);
     let mut context = *tir.ctx();
-    context.w().packet_merge_mask(1);
+    context.w().tls_en(true);
     tir.w().ctx(&context);
     assert_eq!(rig.client.refused(&tir), Syndrome::CapabilityNotAnnounced);
 }

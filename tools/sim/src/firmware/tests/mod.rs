@@ -8,6 +8,7 @@ mod ethernet;
 mod garbage;
 mod keys;
 pub(in crate::firmware) mod limits;
+mod lro;
 mod memic;
 mod on_demand;
 mod pages;
