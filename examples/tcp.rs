@@ -15,14 +15,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use mlx5_dv::objects::Pd;
+use mlx5_dv::objects::{LroOptions, Pd};
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, StridingOptions, StridingQueue};
 use mlx5_dv::{Device, Options};
 use mlx5_examples::pingpong::Failure;
 use mlx5_examples::stack::{Stack, host};
 use mlx5_neighbours::{Ipv4Cidr, parse_network};
 use mlx5_open::{Sim, program};
-use mlx5_smoltcp::Phy;
+use mlx5_smoltcp::{Phy, PhyOptions};
 use serde_json::{Value, json};
 use smoltcp::iface::SocketHandle;
 
@@ -70,6 +70,9 @@ struct Arguments {
     /// Receive by a striding queue.
     #[arg(long)]
     striding: bool,
+    /// Let the card join TCP segments (LRO).
+    #[arg(long)]
+    lro: bool,
 }
 
 fn main() -> ExitCode {
@@ -100,12 +103,17 @@ fn both(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn run(device: &std::sync::Arc<Device>, ip: Ipv4Cidr, arguments: &Arguments) -> Result<(), Failure> {
+    let lro = arguments.lro.then(LroOptions::default);
     let mut stack = match arguments.striding {
-        false => Stack::new(device, ip)?,
+        false => {
+            let mut options = PhyOptions::default();
+            options.lro = lro;
+            Stack::over(device, Phy::listen(device, &[], options)?, ip)
+        }
         true => {
             let pd = Pd::alloc(device)?;
             let mut of_packets = StridingOptions::default();
-            of_packets.events = true;
+            (of_packets.events, of_packets.lro) = (true, lro);
             let mut packets = StridingQueue::new(&pd, of_packets)?;
             packets.listen(&[])?;
             let mut of_sends = EthernetOptions::default();
@@ -414,5 +422,6 @@ impl Transfer {
         let rate = bytes as f64 * 8.0 / 1e6 / seconds.max(1e-9);
         println!("{way} {bytes} bytes by {streams} streams in {seconds:.2} s: {rate:.1} Mbit/s");
         println!("frames dropped for want of a buffer: {}", stack.phy().dropped());
+        println!("segments joined to others: {}", stack.phy().joined());
     }
 }

@@ -7,6 +7,7 @@ use mlx5_prm::ctx::{L3ProtType, L4ProtType, RxHashFieldSelect, RxHashFn, TirDisp
 use mlx5_prm::layout::Be32;
 
 use super::check::one_device;
+use super::lro::LroOptions;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::raw_queue::ethernet_caps;
 use super::rq::Rq;
@@ -74,6 +75,11 @@ impl Traffic {
         }
     }
 
+    /// Whether it is TCP.
+    pub(crate) fn is_tcp(self) -> bool {
+        self.l4() == Some(L4ProtType::Tcp)
+    }
+
     /// The protocol number in the IP header, of traffic with ports.
     pub fn ip_protocol(self) -> Option<u8> {
         self.l4().map(|l4| if l4 == L4ProtType::Tcp { 6 } else { 17 })
@@ -117,13 +123,15 @@ pub struct RssOptions {
     /// packets of tunnels that the card looks into, with inner headers of the traffic. PRM `tunneled_offload_en`.
     /// Default: no.
     pub inner: bool,
+    /// Large receive offload, of traffic of TCP. Default: none.
+    pub lro: Option<LroOptions>,
 }
 
 impl RssOptions {
     /// Of `traffic`; all else default.
     pub fn new(traffic: Traffic) -> Self {
         let function = HashFunction::Toeplitz(TOEPLITZ_KEY);
-        RssOptions { traffic, function, fields: traffic.fields(), symmetric: false, inner: false }
+        RssOptions { traffic, function, fields: traffic.fields(), symmetric: false, inner: false, lro: None }
     }
 
     /// Sets [`function`](Self::function).
@@ -147,6 +155,12 @@ impl RssOptions {
     /// Sets [`inner`](Self::inner).
     pub fn inner(mut self, inner: bool) -> Self {
         self.inner = inner;
+        self
+    }
+
+    /// Sets [`lro`](Self::lro).
+    pub fn lro(mut self, lro: LroOptions) -> Self {
+        self.lro = Some(lro);
         self
     }
 
@@ -175,6 +189,10 @@ impl RssOptions {
         let pair = |source, destination| self.fields.contains(source) == self.fields.contains(destination);
         let paired = pair(HashFields::SOURCE_ADDRESS, HashFields::DESTINATION_ADDRESS)
             && pair(HashFields::SOURCE_PORT, HashFields::DESTINATION_PORT);
+        if self.lro.is_some() && !self.traffic.is_tcp() {
+            let what = "large receive offload".to_owned();
+            return Err(Invalid::Requires { what, requires: "traffic of TCP" });
+        }
         if self.symmetric && !paired {
             let what = "a symmetric hash".to_owned();
             return Err(Invalid::Requires { what, requires: "source and destination of each field" });
@@ -221,6 +239,7 @@ pub struct Tir {
     object: Object,
     destination: Destination,
     domain: Arc<TransportDomain>,
+    lro: Option<LroOptions>,
 }
 
 impl Tir {
@@ -229,10 +248,27 @@ impl Tir {
     /// # Errors
     /// [`Error::Invalid`] if the parents are of different cards, [`Error::Command`].
     pub fn create(domain: &Arc<TransportDomain>, rq: &Arc<Rq>) -> Result<Arc<Self>, Error> {
+        Self::create_with(domain, rq, None)
+    }
+
+    /// As [`create`](Self::create), with large receive offload: TCP segments are joined.
+    ///
+    /// # Errors
+    /// As there; [`Error::Unsupported`] on a card without it (`lro_cap`), [`Error::Invalid`] for a size or time that it
+    /// has not.
+    pub fn create_lro(domain: &Arc<TransportDomain>, rq: &Arc<Rq>, lro: LroOptions) -> Result<Arc<Self>, Error> {
+        Self::create_with(domain, rq, Some(lro))
+    }
+
+    pub(crate) fn create_with(
+        domain: &Arc<TransportDomain>,
+        rq: &Arc<Rq>,
+        lro: Option<LroOptions>,
+    ) -> Result<Arc<Self>, Error> {
         one_device("a TIR's transport domain and RQ", domain.device(), [rq.device()])?;
         let mut context = Tirc::default();
         context.w().disp_type(TirDispType::Direct).inline_rqn(rq.rqn());
-        Self::of(domain, context, Destination::Queue(Arc::clone(rq)))
+        Self::of(domain, context, Destination::Queue(Arc::clone(rq)), lro)
     }
 
     /// Creates a TIR of `domain` that spreads frames over the queues of `rqt`: receive side scaling (RSS). The hash is
@@ -240,7 +276,8 @@ impl Tir {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the parents are of different cards, or for fields that the traffic has not;
-    /// [`Error::Unsupported`] for tunnels on a card that looks into none; [`Error::Command`].
+    /// [`Error::Unsupported`] for tunnels on a card that looks into none, or for large receive offload on one without;
+    /// [`Error::Command`].
     pub fn create_rss(domain: &Arc<TransportDomain>, rqt: &Arc<Rqt>, options: RssOptions) -> Result<Arc<Self>, Error> {
         one_device("a TIR's transport domain and RQ table", domain.device(), [rqt.device()])?;
         options.check()?;
@@ -248,10 +285,18 @@ impl Tir {
         let mut context = Tirc::default();
         context.w().disp_type(TirDispType::Indirect).indirect_table(rqt.rqtn());
         options.write(&mut context);
-        Self::of(domain, context, Destination::Table(Arc::clone(rqt)))
+        Self::of(domain, context, Destination::Table(Arc::clone(rqt)), options.lro)
     }
 
-    fn of(domain: &Arc<TransportDomain>, mut context: Tirc, destination: Destination) -> Result<Arc<Self>, Error> {
+    fn of(
+        domain: &Arc<TransportDomain>,
+        mut context: Tirc,
+        destination: Destination,
+        lro: Option<LroOptions>,
+    ) -> Result<Arc<Self>, Error> {
+        if let Some(lro) = &lro {
+            lro.write(domain.device(), &mut context)?;
+        }
         context.w().transport_domain(domain.number());
         let mut create = CreateTirIn::default();
         create.w().ctx(&context);
@@ -260,7 +305,7 @@ impl Tir {
             end.w().tirn(out.tirn());
             (end, format!("TIR {:#x}", out.tirn()))
         })?;
-        Ok(Arc::new(Tir { tirn: out.tirn(), object, destination, domain: Arc::clone(domain) }))
+        Ok(Arc::new(Tir { tirn: out.tirn(), object, destination, domain: Arc::clone(domain), lro }))
     }
 
     /// `tirn`, 24 bits.
@@ -282,6 +327,11 @@ impl Tir {
             Destination::Table(rqt) => Some(rqt),
             Destination::Queue(_) => None,
         }
+    }
+
+    /// Its large receive offload.
+    pub fn lro(&self) -> Option<LroOptions> {
+        self.lro
     }
 
     /// Its transport domain.
@@ -318,6 +368,9 @@ mod tests {
         let text = refused(RssOptions::new(Traffic::Ipv4).fields(HashFields::FLOW));
         assert!(text.contains("fields for this traffic"), "{text}");
         refused(RssOptions::new(Traffic::Ipv4).fields(HashFields::empty()));
+        RssOptions::new(Traffic::TcpIpv6).lro(LroOptions::default()).check().unwrap();
+        let text = refused(RssOptions::new(Traffic::UdpIpv4).lro(LroOptions::default()));
+        assert!(text.contains("traffic of TCP"), "{text}");
         let one_way = RssOptions::new(Traffic::UdpIpv6).fields(HashFields::SOURCE_PORT);
         one_way.check().unwrap();
         let text = refused(one_way.symmetric(true));

@@ -10,6 +10,7 @@
 //! [`Work::qpn`](super::Work::qpn) is the number of the send or receive queue.
 
 pub use super::completion::decode::{FrameCompletion, RssHash};
+pub use super::completion::joined::JoinedSegments;
 pub use super::owning::batch::ConnectionReceives as FrameReceives;
 pub use super::owning::ethernet::{EthernetOptions, EthernetQueue};
 pub use super::owning::frame_batch::FrameBatch;

@@ -5,6 +5,7 @@ mod ends;
 mod errors;
 mod frames;
 mod large;
+mod lro;
 mod many;
 mod metadata;
 mod multi_packet;

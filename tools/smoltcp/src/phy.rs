@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_dv::objects::{Buffer, ExclusiveRegion, Pd};
+use mlx5_dv::objects::{Buffer, ExclusiveRegion, LroOptions, Pd};
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, Receives, StridingQueue};
 use mlx5_dv::{Device, Error, Mac};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
@@ -24,11 +24,13 @@ pub struct PhyOptions {
     pub sends: u32,
     /// Whether [`Phy::wait`] sleeps instead of polling. Default: yes.
     pub events: bool,
+    /// Large receive offload: the card joins TCP segments. Default: none.
+    pub lro: Option<LroOptions>,
 }
 
 impl Default for PhyOptions {
     fn default() -> Self {
-        PhyOptions { receives: 256, sends: 64, events: true }
+        PhyOptions { receives: 256, sends: 64, events: true, lro: None }
     }
 }
 
@@ -44,6 +46,7 @@ pub struct Phy {
     /// An error that could not be mended, until [`wait`](Self::wait) returns it.
     error: Option<Error>,
     most: usize,
+    joined: u64,
 }
 
 impl fmt::Debug for Phy {
@@ -63,7 +66,7 @@ impl Phy {
     pub fn listen(device: &Arc<Device>, groups: &[Mac], options: PhyOptions) -> Result<Self, Error> {
         let mut of_queue = EthernetOptions::default();
         (of_queue.send_depth, of_queue.recv_depth) = (options.sends, options.receives);
-        of_queue.events = options.events;
+        (of_queue.events, of_queue.lro) = (options.events, options.lro);
         let mut phy = Self::new(EthernetQueue::new(&Pd::alloc(device)?, of_queue)?, &options)?;
         phy.sender.queue.listen(groups)?;
         Ok(phy)
@@ -75,7 +78,7 @@ impl Phy {
     /// # Errors
     /// [`Error::Memory`], [`Error::Command`].
     pub fn new(queue: EthernetQueue, options: &PhyOptions) -> Result<Self, Error> {
-        let receives = buffers(&queue, options.receives as usize)?;
+        let receives = buffers(&queue, options.receives as usize, queue.longest_received())?;
         Self::over(queue, None, receives, options.sends as usize)
     }
 
@@ -99,7 +102,7 @@ impl Phy {
     ) -> Result<Self, Error> {
         // As many frames as are taken in one turn of a striding queue.
         let most = receives.len().max(64);
-        let sends = buffers(&queue, sends.max(1))?;
+        let sends = buffers(&queue, sends.max(1), queue.sq().longest_frame())?;
         Ok(Phy {
             sender: Sender::new(queue, receives, sends),
             packets,
@@ -107,6 +110,7 @@ impl Phy {
             read: Vec::with_capacity(most),
             error: None,
             most,
+            joined: 0,
         })
     }
 
@@ -118,6 +122,17 @@ impl Phy {
     /// Number of frames that smoltcp sent while no buffer was free, or that the queue refused.
     pub fn dropped(&self) -> u64 {
         self.sender.dropped
+    }
+
+    /// Number of TCP segments that the card has joined to others ([`PhyOptions::lro`]).
+    pub fn joined(&self) -> u64 {
+        self.joined
+    }
+
+    /// Takes a frame for smoltcp to read.
+    fn take(&mut self, frame: Frame) {
+        self.joined += frame.segments().saturating_sub(1);
+        self.received.push_back(frame);
     }
 
     /// Waits up to `timeout` for a frame. Returns whether there is one, which smoltcp reads next.
@@ -146,7 +161,9 @@ impl Phy {
                 Err(error) => return Err(error),
             },
         };
-        self.received.extend(frame);
+        if let Some(frame) = frame {
+            self.take(frame);
+        }
         Ok(())
     }
 
@@ -169,14 +186,13 @@ impl Phy {
         while self.received.len() < self.most
             && let Some(done) = self.sender.poll()?
         {
-            self.received.push_back(Frame::Buffer(done));
+            self.take(Frame::Buffer(done));
         }
-        if let Some(packets) = &mut self.packets {
-            while self.received.len() < self.most
-                && let Some(packet) = packets.next()?
-            {
-                self.received.push_back(Frame::Packet(packet));
-            }
+        while self.received.len() < self.most
+            && let Some(packets) = &mut self.packets
+            && let Some(packet) = packets.next()?
+        {
+            self.take(Frame::Packet(packet));
         }
         Ok(())
     }
@@ -189,9 +205,9 @@ impl Phy {
     }
 }
 
-/// `count` buffers for frames of any length that the port takes: a longer one would be an error that stops the queue.
-fn buffers(queue: &EthernetQueue, count: usize) -> Result<Vec<Buffer>, Error> {
-    let len = queue.sq().longest_frame().next_multiple_of(64);
+/// `count` buffers for frames of up to `longest` bytes: a longer one would be an error that stops the queue.
+fn buffers(queue: &EthernetQueue, count: usize, longest: usize) -> Result<Vec<Buffer>, Error> {
+    let len = longest.next_multiple_of(64);
     if count == 0 {
         return Ok(Vec::new());
     }

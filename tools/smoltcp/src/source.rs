@@ -22,6 +22,15 @@ impl Frame {
             Frame::Packet(packet) => packet,
         }
     }
+
+    /// Number of TCP segments that the card made it of; 0 if it joined none.
+    pub(super) fn segments(&self) -> u64 {
+        let completion = match self {
+            Frame::Buffer(done) => done.result.as_ref().ok(),
+            Frame::Packet(packet) => Some(packet.completion()),
+        };
+        completion.and_then(FrameCompletion::joined).map_or(0, |joined| joined.segments.into())
+    }
 }
 
 /// A striding queue, whatever its completions.

@@ -7,6 +7,7 @@ use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe, L3Header, L4Header, R
 use mlx5_prm::layout::{Layout, Value};
 use mlx5_prm::wqe::WqeOpcode;
 
+use super::joined::JoinedSegments;
 use crate::timestamp::Timestamp;
 
 /// Which of a queue pair's two queues.
@@ -89,6 +90,10 @@ pub struct FrameCompletion {
     completion: Completion,
     /// The first half of its CQE: decoded where it is asked for.
     found: [u8; FOUND],
+    /// `lro_num_seg`.
+    segments: u8,
+    /// TCP's timestamps, in place of the card's.
+    tcp_timestamp: (u32, u32),
 }
 
 /// Bytes of a CQE that say what was found.
@@ -168,6 +173,29 @@ impl FrameCompletion {
         self.cqe().tunneled()
     }
 
+    /// What the card made it of, if it joined TCP segments
+    /// ([`LroOptions`](crate::objects::LroOptions)); `None` of a frame as it was on the wire. The checksums of such
+    /// a frame were right, [`sum`](Self::sum) is that of its data, and it has no [timestamp](Completion::timestamp) (0)
+    /// where TCP's are told.
+    #[inline(always)]
+    pub fn joined(&self) -> Option<JoinedSegments> {
+        if self.segments < 2 { None } else { Some(self.segments_joined()) }
+    }
+
+    #[cold]
+    fn segments_joined(&self) -> JoinedSegments {
+        let cqe = self.cqe();
+        let acknowledges = matches!(self.l4(), L4Header::TcpAckNoData | L4Header::TcpAckAndData);
+        JoinedSegments {
+            segments: self.segments,
+            is_pushed: cqe.lro_tcppsh(),
+            least_ttl: cqe.lro_min_ttl(),
+            ack: acknowledges.then(|| (cqe.lro_ack_seq_num(), cqe.lro_tcp_win())),
+            timestamp: cqe.lro_timestamp_valid().then_some(self.tcp_timestamp),
+            data_sum: cqe.check_sum(),
+        }
+    }
+
     /// The tag that its flow rule gave it; the number of its queue, if the rule gave none.
     pub fn flow_tag(&self) -> u32 {
         self.work.qpn
@@ -197,7 +225,7 @@ impl AsRef<Completion> for Completion {
 impl From<Completion> for FrameCompletion {
     /// Of a frame that was sent.
     fn from(completion: Completion) -> Self {
-        FrameCompletion { completion, found: [0; FOUND] }
+        FrameCompletion { completion, found: [0; FOUND], segments: 0, tcp_timestamp: (0, 0) }
     }
 }
 
@@ -209,7 +237,8 @@ impl fmt::Debug for FrameCompletion {
             all.field("rss_hash", &self.rss_hash())
                 .field("checksums_ok", &(self.l3_checksum_ok(), self.l4_checksum_ok()))
                 .field("stripped_vlan", &self.stripped_vlan())
-                .field("headers", &(self.l3(), self.l4()));
+                .field("headers", &(self.l3(), self.l4()))
+                .field("joined", &self.joined());
         }
         all.finish()
     }
@@ -322,7 +351,13 @@ pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
 pub(crate) fn decode_frame(cqe: &Cqe) -> Result<FrameCompletion, WorkError> {
     let completion = decode(cqe)?;
     let found = cqe.as_bytes().first_chunk().copied().unwrap_or([0; FOUND]);
-    Ok(FrameCompletion { completion, found })
+    let mut frame = FrameCompletion { completion, found, segments: cqe.lro_num_seg(), tcp_timestamp: (0, 0) };
+    if frame.segments > 1 && cqe.lro_timestamp_valid() {
+        let both = cqe.timestamp();
+        frame.tcp_timestamp = ((both >> 32) as u32, both as u32);
+        frame.completion.timestamp = Timestamp(0);
+    }
+    Ok(frame)
 }
 
 #[inline(always)]
@@ -418,6 +453,39 @@ mod tests {
         assert_eq!((frame.l3(), frame.l4()), (L3Header::Ipv6, L4Header::Udp));
         assert!(frame.l3_checksum_ok() && frame.l4_checksum_ok() && frame.is_fragment() && frame.has_ip_options());
         assert!(frame.is_tunneled() && format!("{frame:?}").contains("8197"), "{frame:?}");
+    }
+
+    #[test]
+    fn joined_segments_are_told_with_what_their_headers_said() {
+        let mut cqe = Cqe::ZERO;
+        cqe.w()
+            .opcode(CqeOpcode::ResponderSend)
+            .byte_cnt(4000)
+            .srqn(7)
+            .lro_num_seg(1)
+            .lro_tcppsh(true)
+            .lro_min_ttl(60)
+            .lro_ack_seq_num(0x1234_5678)
+            .lro_tcp_win(500)
+            .check_sum(0xbeef)
+            .timestamp(3 << 32 | 4);
+        let alone = decode_frame(&cqe).unwrap();
+        assert_eq!((alone.joined(), alone.timestamp), (None, Timestamp(3 << 32 | 4)));
+        cqe.w().lro_num_seg(3);
+        let joined = decode_frame(&cqe).unwrap().joined().unwrap();
+        let expected = JoinedSegments {
+            segments: 3,
+            is_pushed: true,
+            least_ttl: 60,
+            ack: None,
+            timestamp: None,
+            data_sum: 0xbeef,
+        };
+        assert_eq!(joined, expected);
+        cqe.w().lro_timestamp_valid(true).l4_hdr_type(L4Header::TcpAckAndData.number() as u8);
+        let frame = decode_frame(&cqe).unwrap();
+        let told = JoinedSegments { ack: Some((0x1234_5678, 500)), timestamp: Some((3, 4)), ..expected };
+        assert_eq!((frame.joined(), frame.timestamp, frame.user_index), (Some(told), Timestamp(0), 7));
     }
 
     #[test]

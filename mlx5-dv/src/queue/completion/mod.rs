@@ -15,6 +15,7 @@ use crate::objects::{Cq, CqOptions, CqRingParts, DestroyError, Uar};
 
 pub(super) mod compressed;
 pub(super) mod decode;
+pub(super) mod joined;
 mod ring;
 
 use decode::{Completion, FrameCompletion, WorkError, decode, decode_frame};

@@ -35,6 +35,8 @@ struct Copied {
     last: u32,
 }
 
+/// Offset of `lro_num_seg`, above the user index.
+const LRO_NUM_SEG: usize = 0x20;
 /// The last byte of a receive's CQE, without the owner bit.
 const RECEIVED: u8 = (CqeOpcode::ResponderSend.number() as u8) << 4;
 /// That of the title of a compressed block of receives.
@@ -88,7 +90,8 @@ impl Entries {
         op_own == expected | parity
     }
 
-    /// What entry `position` says, if the card has written it and it is that of a receive.
+    /// What entry `position` says, if the card has written it, and it is that of a receive whose headers are as they
+    /// were on the wire: not of joined segments.
     #[inline(always)]
     fn received(self, position: u32) -> Option<Received> {
         if !self.ends_with(position, RECEIVED) {
@@ -96,6 +99,11 @@ impl Entries {
         }
         // As in `read`.
         barrier::from_device();
+        // SAFETY: inside the entry. Read once.
+        let segments = unsafe { self.slot(position).add(LRO_NUM_SEG).read_volatile() };
+        if segments > 1 {
+            return None;
+        }
         let entry = self.slot(position).cast::<Copied>().as_ptr();
         // SAFETY: inside the entry, aligned. Each field is read once.
         let (byte_count, last) =
@@ -182,7 +190,8 @@ impl CqRing {
         cqe
     }
 
-    /// What the next entry says, if it is written, and that of a receive: not the title of a block.
+    /// What the next entry says, if it is written, and that of a receive: neither the title of a block nor of joined
+    /// segments.
     #[inline(always)]
     pub(super) fn received(&self) -> Option<Received> {
         self.entries.received(self.consumed)

@@ -15,11 +15,12 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::net::Mac;
 use crate::objects::{
-    AnyDoorbell, Buffer, Copying, CqOptions, DoorbellKind, Pd, QueueCounter, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
-    TransportDomain, Uar, VlanTag,
+    AnyDoorbell, Buffer, Copying, CqOptions, DoorbellKind, LroOptions, Pd, QueueCounter, Rq, RqOptions, Sq, SqOptions,
+    Tir, Tis, TransportDomain, Uar, VlanTag,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::FrameCompletion;
+use crate::queue::completion::joined::JoinedSegments;
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::ethernet::EthernetReceiveQueue;
@@ -53,6 +54,10 @@ pub struct EthernetOptions {
     pub priority: u8,
     /// Whether frames that are posted alone are copied to the card. Default: where it pays.
     pub copying: Copying,
+    /// Large receive offload: the card joins TCP segments, and [`poll`](EthernetQueue::poll) makes their headers those
+    /// of one packet. Every receive must have room for
+    /// [`longest_received`](EthernetQueue::longest_received) bytes: a longer frame stops the queue. Default: none.
+    pub lro: Option<LroOptions>,
 }
 
 setters! {
@@ -64,6 +69,7 @@ setters! {
         vector: u32;
         priority: u8;
         copying: Copying;
+        lro: Some(LroOptions);
     }
 }
 
@@ -81,6 +87,7 @@ impl Default for EthernetOptions {
             vector: 0,
             priority: 0,
             copying: Copying::default(),
+            lro: None,
         }
     }
 }
@@ -113,8 +120,8 @@ impl EthernetQueue {
     /// Creates queues in RDY with their own UAR page and completion queue: frames may be sent, receives posted.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] if the options exceed a capability;
-    /// [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Unsupported`] on a card without Ethernet, or for large receive offload on one without;
+    /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: EthernetOptions) -> Result<Self, Error> {
         Self::in_domain(pd, &TransportDomain::alloc(pd.device())?, options)
     }
@@ -140,7 +147,7 @@ impl EthernetQueue {
         let mut rq_options = RqOptions::default().wqes(options.recv_depth).sges(options.recv_sges);
         (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
         let rq = Rq::create(pd, cq.cq(), rq_options)?;
-        let tir = Tir::create(domain, &rq)?;
+        let tir = Tir::create_with(domain, &rq, options.lro)?;
         let mut queue = EthernetQueue {
             in_flight: InFlight::of_several(
                 (options.send_depth, options.send_sges),
@@ -185,6 +192,12 @@ impl EthernetQueue {
     /// The receive queue's object.
     pub fn rq(&self) -> &Arc<Rq> {
         &self.rq
+    }
+
+    /// Bytes of the longest frame that it may receive: of the port's, or of those that the card joins.
+    pub fn longest_received(&self) -> usize {
+        let joined = self.tir.lro().map_or(0, |lro| lro.frame_bytes as usize);
+        self.sq.longest_frame().max(joined)
     }
 
     /// The TIR, as a destination of flow rules.
@@ -323,6 +336,19 @@ impl EthernetQueue {
     }
 }
 
+/// Makes the headers of joined segments, at the start of the frame's first buffer, those of one packet.
+#[cold]
+fn update_headers(joined: &JoinedSegments, done: &mut Done<FrameCompletion>) {
+    let (Some(buffer), Ok(completion)) = (&mut done.buffer, &done.result) else { return };
+    let len = completion.byte_len as usize;
+    let mut room = [0; JoinedSegments::HEADERS];
+    let head = &mut room[..JoinedSegments::HEADERS.min(len).min(buffer.len())];
+    buffer.read(0, head);
+    if joined.update_headers(head, len) {
+        buffer.write(0, head);
+    }
+}
+
 event_source!(EthernetQueue; queues.cq);
 
 impl Wait for EthernetQueue {
@@ -331,7 +357,12 @@ impl Wait for EthernetQueue {
     #[inline]
     fn poll_card(&mut self) -> Result<Option<Done<FrameCompletion>>, RetireError> {
         let Some((wr_id, result)) = self.queues.poll_frame()? else { return Ok(None) };
-        self.in_flight.done_all(wr_id, result, &mut self.met).map(Some)
+        let joined = result.as_ref().ok().and_then(FrameCompletion::joined);
+        let mut done = self.in_flight.done_all(wr_id, result, &mut self.met)?;
+        if let Some(joined) = joined {
+            update_headers(&joined, &mut done);
+        }
+        Ok(Some(done))
     }
 
     fn cq(&mut self) -> &mut CompletionQueue {

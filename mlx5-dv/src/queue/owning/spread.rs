@@ -6,7 +6,9 @@ use super::ethernet::EthernetQueue;
 use super::listening::{Class, Listening, addresses};
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
-use crate::objects::{FlowMatch, HashFunction, Rq, Rqt, RssOptions, TOEPLITZ_KEY, Tir, Traffic, TransportDomain};
+use crate::objects::{
+    FlowMatch, HashFunction, LroOptions, Rq, Rqt, RssOptions, TOEPLITZ_KEY, Tir, Traffic, TransportDomain,
+};
 
 /// How frames are spread.
 #[derive(Debug, Clone)]
@@ -28,7 +30,8 @@ impl Default for SpreadOptions {
 
 /// Spreads the frames that a function receives over several [`EthernetQueue`]s, each of which may be polled by a thread
 /// of its own: receive side scaling (RSS) by addresses, and ports of TCP and UDP. A flow stays on one queue. Frames
-/// that are not IP go to the first queue.
+/// that are not IP go to the first queue. TCP is joined as the first queue's options say
+/// ([`EthernetOptions::lro`](super::ethernet::EthernetOptions::lro)).
 ///
 /// It lasts until it is dropped. The queues stay alive as long.
 ///
@@ -84,7 +87,7 @@ impl Spread {
         let mut classes = Vec::new();
         for order in [true, false] {
             let hashed = Traffic::ALL.into_iter().filter(|traffic| traffic.ip_protocol().is_some() == order);
-            classes.push(hashed_class(domain, &rqt, &options, &addresses, hashed)?);
+            classes.push(hashed_class(domain, &rqt, (&options, first.tir().lro()), &addresses, hashed)?);
         }
         classes.push(Class::by_address(&addresses, first.tir()));
         let listening = Listening::start(first.device(), &addresses, &classes)?;
@@ -115,14 +118,15 @@ impl Spread {
 fn hashed_class(
     domain: &Arc<TransportDomain>,
     rqt: &Arc<Rqt>,
-    options: &SpreadOptions,
+    (options, lro): (&SpreadOptions, Option<LroOptions>),
     addresses: &[Mac],
     traffic: impl Iterator<Item = Traffic>,
 ) -> Result<Class, Error> {
     let mut class = Class { rules: Vec::new() };
     for traffic in traffic {
         let rss = RssOptions::new(traffic).function(options.function).symmetric(options.symmetric);
-        let tir = Tir::create_rss(domain, rqt, rss)?;
+        let joined = traffic.is_tcp().then_some(lro).flatten();
+        let tir = Tir::create_rss(domain, rqt, joined.map_or(rss, |lro| rss.lro(lro)))?;
         for &mac in addresses {
             let frames = FlowMatch::new().destination_mac(mac);
             let packets = if traffic.is_ipv6() { frames.ipv6() } else { frames.ipv4() };

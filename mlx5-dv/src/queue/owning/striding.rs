@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use crate::error::Error;
 use crate::memory::DataSegment;
 use crate::net::Mac;
 use crate::objects::{
-    AccessFlags, Compression, Cq, CqOptions, MemoryRegion, Pd, QueueCounter, Rq, RqOptions, Strides, Tir,
+    AccessFlags, Compression, Cq, CqOptions, LroOptions, MemoryRegion, Pd, QueueCounter, Rq, RqOptions, Strides, Tir,
     TransportDomain, Uar,
 };
 use crate::queue::completion::compressed::CompressedCompletionQueue;
 use crate::queue::completion::decode::{FrameCompletion, WorkError};
+use crate::queue::completion::joined::JoinedSegments;
 use crate::queue::completion::{CompletionQueue, Received};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
@@ -45,6 +46,9 @@ pub struct StridingOptions {
     pub strip_vlan: bool,
     /// Counts frames that found no buffer posted. Default: none.
     pub counter: Option<Arc<QueueCounter>>,
+    /// Large receive offload: the card joins TCP segments, and the queue makes their headers those of one packet, which
+    /// is in one buffer: a longer one is divided. Default: none.
+    pub lro: Option<LroOptions>,
 }
 
 setters! {
@@ -54,6 +58,7 @@ setters! {
         spare: u32;
         events = true;
         vector: u32;
+        lro: Some(LroOptions);
     }
 }
 
@@ -67,6 +72,7 @@ impl Default for StridingOptions {
             vector: 0,
             strip_vlan: false,
             counter: None,
+            lro: None,
         }
     }
 }
@@ -168,6 +174,20 @@ unsafe impl Send for Slab {}
 // SAFETY: as above.
 unsafe impl Sync for Slab {}
 
+impl Slab {
+    /// Makes the headers of joined segments in `bytes`, which a completion has just named, those of one packet.
+    #[cold]
+    fn update_headers(&self, joined: &JoinedSegments, bytes: &Range<usize>) {
+        let len = bytes.len().min(JoinedSegments::HEADERS);
+        // SAFETY: `StridingReceiveQueue::take` checked that the bytes lie in the slab's buffer, which the region that
+        // the slab holds keeps mapped, and that no completion named them before: no packet has them, and the card,
+        // which has completed them, writes them again only after the slab is posted again. The region is this queue's
+        // alone.
+        let head = unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr().add(bytes.start), len) };
+        joined.update_headers(head, bytes.len());
+    }
+}
+
 /// A received frame: a slice of the buffer that the card wrote it to. Nothing is copied. It may be kept and sent to
 /// other threads; dropping it returns its strides. A buffer is posted again once no packet of it exists.
 pub struct Packet {
@@ -253,8 +273,9 @@ impl StridingQueue {
     /// Creates the queue, in RDY, with its buffers posted.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card without striding receive queues (`striding_rq`); [`Error::Invalid`] if the
-    /// options exceed a capability; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Unsupported`] on a card without striding receive queues (`striding_rq`), or without large receive
+    /// offload (`lro_cap`) where that is asked for; [`Error::Invalid`] if the options exceed a capability;
+    /// [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: StridingOptions) -> Result<Self, Error> {
         Self::with(pd, options, CompletionQueue::create)
     }
@@ -286,7 +307,7 @@ impl<C: Receives> StridingQueue<C> {
         let mut rq_options = RqOptions::default().wqes(posted).strides(strides);
         (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
         let rq = Rq::create(pd, cq.cq(), rq_options)?;
-        let tir = Tir::create(&TransportDomain::alloc(pd.device())?, &rq)?;
+        let tir = Tir::create_with(&TransportDomain::alloc(pd.device())?, &rq, options.lro)?;
         let count = posted.saturating_add(options.spare) as usize;
         let region = MemoryRegion::allocate(pd, count.saturating_mul(strides.buffer()), AccessFlags::LOCAL_WRITE)?;
         let slab = |index: usize| {
@@ -385,6 +406,9 @@ impl<C: Receives> StridingQueue<C> {
             }
             let completion = result?;
             if let Some((slab, bytes)) = packet {
+                if let Some(joined) = completion.joined() {
+                    slab.update_headers(&joined, &bytes);
+                }
                 return Ok(Some(Packet { slab, at: bytes.start as u32, len: bytes.len() as u32, completion }));
             }
         }
@@ -438,8 +462,11 @@ impl<C: Receives> StridingQueue<C> {
             if strided.is_last {
                 self.spent.push_back(strided.wr_id as u32);
             }
-            result?;
+            let completion = result?;
             if let (Some(slab), Some(bytes)) = (self.slabs.get(strided.wr_id as usize), strided.packet) {
+                if let Some(joined) = completion.joined() {
+                    slab.update_headers(&joined, &bytes);
+                }
                 // SAFETY: `take` checked that the bytes lie in the slab's buffer.
                 return Ok(Some((unsafe { slab.bytes.add(bytes.start) }, bytes.len())));
             }

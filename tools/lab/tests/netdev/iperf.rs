@@ -62,22 +62,37 @@ fn count(said: &str) -> Result<u64, Report> {
     Ok(word.parse()?)
 }
 
-/// iperf3 measures both ways, with several streams, over buffers and striding queues; then it sends a file, which
-/// arrives as it was, and receives one.
+/// Segments that the card of our end has joined to others.
+fn joined(said: &str) -> Result<u64, Report> {
+    let line = said.lines().find_map(|line| line.strip_prefix("segments joined to others: "));
+    Ok(line.ok_or_else(|| format!("no segments in {said:?}"))?.parse()?)
+}
+
+/// iperf3 measures both ways, with several streams, over buffers and striding queues, with large receive offload, too;
+/// then it sends a file, which arrives as it was though its segments are joined, and receives one. smoltcp checks each
+/// packet's checksums, those of joined segments among them.
 pub fn tcp(net: &Net, build: &Build) -> TestResult {
     let mebibytes = rounds(4, 1024) as u64;
     let client = format!("ip netns exec a {} -c 10.0.0.6 --connect-timeout 60000", Software::IPERF);
-    for (ours, theirs) in [(&[][..], "-P 2"), (&["--striding"], ""), (&[], "-R"), (&["--striding"], "-R -P 3")] {
+    let ways = [
+        (&[][..], "-P 2"),
+        (&["--striding"], ""),
+        (&[], "-R"),
+        (&["--striding"], "-R -P 3"),
+        (&["--striding", "--lro"], ""),
+    ];
+    for (ours, theirs) in ways {
         let server = Server::start(net, build, ours)?;
         net.check(&format!("{client} {theirs} -n {mebibytes}M 2>&1"), TRAFFIC * 4)?;
         let said = server.ended()?;
         println!("tcp {ours:?}, iperf3 {theirs}: {said}");
         assert!(count(&said)? >= mebibytes << 20, "{said}");
+        assert_eq!(joined(&said)? > 0, ours.contains(&"--lro"), "{said}");
     }
     let folder = tempfile::tempdir()?;
     let (heard, given) = (folder.path().join("heard"), folder.path().join("given"));
     // Through a pipe: the guest's memory does not hold the long form's.
-    let server = Server::start(net, build, &["-F", heard.to_str().ok_or("a path in UTF-8")?])?;
+    let server = Server::start(net, build, &["--lro", "-F", heard.to_str().ok_or("a path in UTF-8")?])?;
     let sum = net.check(
         &format!(
             "set -e; mkfifo /tmp/given; (head -c {mebibytes}M /dev/urandom | tee /tmp/given | sha256sum > /tmp/sum) &\n\
@@ -87,6 +102,7 @@ pub fn tcp(net: &Net, build: &Build) -> TestResult {
     )?;
     let said = server.ended()?;
     assert_eq!(count(&said)?, mebibytes << 20, "{said}");
+    assert!(joined(&said)? > 0, "{said}");
     assert_eq!(sha256(&heard)?, sum.split_whitespace().next().unwrap_or_default());
 
     let status = Command::new("head")
