@@ -321,19 +321,21 @@ pub(crate) fn work_of<C: AsRef<Completion>>(result: &Result<C, WorkError>) -> Wo
 /// Decodes the CQE of a send that succeeded; `None` for any other.
 #[inline(always)]
 pub(in crate::queue) fn decode_sent(cqe: &Cqe) -> Option<Completion> {
-    if cqe.opcode() != CqeOpcode::Requester {
-        return None;
-    }
+    (cqe.opcode() == CqeOpcode::Requester).then(|| sent(cqe))
+}
+
+#[inline(always)]
+fn sent(cqe: &Cqe) -> Completion {
     let opcode = <WqeOpcode as Value>::from_number(cqe.send_wqe_opcode().into());
-    Some(completion(cqe, Side::Send, Operation::Sent(opcode)))
+    completion(cqe, Side::Send, Operation::Sent(opcode))
 }
 
 /// Decodes a CQE. Never panics, for any bytes.
 #[inline(always)]
 pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
     // Checked first: a poll for sends needs only one comparison.
-    if let Some(completion) = decode_sent(cqe) {
-        return Ok(completion);
+    if cqe.opcode() == CqeOpcode::Requester {
+        return Ok(sent(cqe));
     }
     let operation = match cqe.opcode() {
         CqeOpcode::ResponderSend => Operation::Received,
