@@ -494,7 +494,8 @@ mod tests {
     #[test]
     fn the_kernel_is_told() {
         let line = GuestBuilder::new("a").iommu().huge_pages_2m(8).kernel_arg("quiet").kernel_command_line();
-        assert!(line.ends_with("intel_iommu=on hugepagesz=2M hugepages=8 quiet"));
+        assert!(line.ends_with("intel_iommu=on mlx5_core.prof_sel=0 hugepagesz=2M hugepages=8 quiet"));
+        assert!(!GuestBuilder::new("a").key_cache().kernel_command_line().contains("prof_sel"));
     }
 
     #[test]
