@@ -20,11 +20,9 @@
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
-#include <x86intrin.h>
 
 #include "../common/check.h"
-
-#define ALWAYS static inline __attribute__((always_inline))
+#include "../common/ticks.h"
 
 #define BYTES 4096
 #define BLOCK 512
@@ -47,16 +45,6 @@ static char *memory; /* MOST buffers, registered */
 static enum mode mode;
 static int is_write;
 static unsigned depth, place;
-
-ALWAYS uint64_t ticks(void)
-{
-	uint64_t now;
-
-	__asm__ volatile("" ::: "memory");
-	now = __rdtsc();
-	__asm__ volatile("" ::: "memory");
-	return now;
-}
 
 static int64_t now(void)
 {

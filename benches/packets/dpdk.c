@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../common/ticks.h"
+
 enum {
 	TESTED = 0,
 	FAR = 1,
@@ -45,16 +47,6 @@ static void fail(const char *what)
 }
 
 #define CHECK(ok) ((ok) ? (void)0 : fail(#ok))
-
-static inline __attribute__((always_inline)) uint64_t ticks(void)
-{
-	uint64_t now;
-
-	asm volatile("" ::: "memory");
-	now = __builtin_ia32_rdtsc();
-	asm volatile("" ::: "memory");
-	return now;
-}
 
 /* Both ports of one queue each way, without offloads but the one that makes freeing cheaper. */
 static void start_port(uint16_t port)

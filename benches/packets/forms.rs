@@ -1,10 +1,10 @@
-//! The queues that are measured. All of it is safe Rust, but for the counter.
+//! The queues that are measured. All of it is safe Rust.
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
 
 use mlx5_benches::Failure;
+use mlx5_benches::ticks::ticks;
 use mlx5_dv::Device;
 use mlx5_dv::objects::{Buffer, Compression, CqOptions, ExclusiveRegion, FlowRule, Pd, Sq, SqOptions, Tis, Uar};
 use mlx5_dv::queue::ethernet::{
@@ -13,21 +13,6 @@ use mlx5_dv::queue::ethernet::{
 use mlx5_dv::queue::{CompletionQueue, CompressedCompletionQueue, Plain, Side};
 
 use crate::stage::{DEPTH, Frame, MOST, steer};
-
-#[inline(always)]
-fn ticks() -> u64 {
-    compiler_fence(Ordering::SeqCst);
-    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
-    let now = unsafe { std::arch::x86_64::_rdtsc() };
-    compiler_fence(Ordering::SeqCst);
-    now
-}
-
-/// Ticks between two reads of the counter.
-pub fn of_nothing() -> u64 {
-    let before = ticks();
-    ticks() - before
-}
 
 /// A receive and a send queue. Each method returns ticks.
 pub trait Form {
@@ -202,6 +187,15 @@ impl Packets {
     }
 }
 
+/// Retires what was sent before.
+#[inline(always)]
+fn retire(sender: &mut EthernetSendQueue<Plain>, sent: &mut CompletionQueue) -> Result<(), Failure> {
+    while let Some(completion) = sent.poll() {
+        sender.retire(&completion?.work)?;
+    }
+    Ok(())
+}
+
 /// Sends frames, after it has retired what was sent before. The last work request has a completion.
 #[inline(always)]
 fn send<T: AsRef<[u8]>>(
@@ -209,9 +203,7 @@ fn send<T: AsRef<[u8]>>(
     sent: &mut CompletionQueue,
     frames: &[T],
 ) -> Result<(), Failure> {
-    while let Some(completion) = sent.poll() {
-        sender.retire(&completion?.work)?;
-    }
+    retire(sender, sent)?;
     let mut batch = sender.batch();
     let mut rest = frames;
     while !rest.is_empty() {
@@ -264,9 +256,7 @@ impl<C: Receives> Form for Bursts<C> {
     fn forward(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
         let Queues { sender, sent, receiver, .. } = &mut self.0;
-        while let Some(completion) = sent.poll() {
-            sender.retire(&completion?.work)?;
-        }
+        retire(sender, sent)?;
         let mut batch = sender.batch();
         let mut copies = batch.copies(0, FrameFlags::SIGNALLED)?;
         let mut count = 0;
@@ -306,9 +296,7 @@ impl<C: Receives> Form for Bursts<C> {
     fn send(&mut self, frames: &[Frame]) -> Result<u64, Failure> {
         let start = ticks();
         let Queues { sender, sent, .. } = &mut self.0;
-        while let Some(completion) = sent.poll() {
-            sender.retire(&completion?.work)?;
-        }
+        retire(sender, sent)?;
         let mut batch = sender.batch();
         let mut copies = batch.copies(0, FrameFlags::SIGNALLED)?;
         for frame in frames {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use forms::{Buffers, Bursts, Form, Packets, Queues};
 use mlx5_benches::Failure;
+use mlx5_benches::ticks::of_nothing;
 use mlx5_dv::Device;
 use mlx5_dv::objects::{ExclusiveRegion, FlowRule, Pd};
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
@@ -195,7 +196,7 @@ fn mark(line: &str) -> Result<(), Failure> {
 
 fn measure<F: Form>(form: F, far: &Arc<Device>, column: &str) -> Result<(), Failure> {
     let far = Far::new(far)?;
-    let mut bench = Bench { form, far, number: 0, pause: Duration::from_micros(200), nothing: forms::of_nothing() };
+    let mut bench = Bench { form, far, number: 0, pause: Duration::from_micros(200), nothing: of_nothing() };
     for operation in Operation::ALL {
         for burst in [1, 8, 32, 64] {
             bench.measure(operation, burst, column)?;

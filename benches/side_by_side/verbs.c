@@ -13,11 +13,9 @@
 #include <infiniband/mlx5dv.h>
 #include <time.h>
 #include <unistd.h>
-#include <x86intrin.h>
 
+#include "../common/ticks.h"
 #include "../common/verbs.h"
-
-#define ALWAYS static inline __attribute__((always_inline))
 
 enum {
 	POSTS = 64,    /* work requests of a round */
@@ -62,16 +60,6 @@ static struct ibv_cq_ex *sent, *received;
 static uint64_t nothing; /* ticks between two reads of the counter */
 static useconds_t pause_us = 1000;
 static volatile uint64_t sink;
-
-ALWAYS uint64_t ticks(void)
-{
-	uint64_t now;
-
-	__asm__ volatile("" ::: "memory");
-	now = __rdtsc();
-	__asm__ volatile("" ::: "memory");
-	return now;
-}
 
 /* The classic interface: a list of structures, with the variable fields set for each work request. */
 

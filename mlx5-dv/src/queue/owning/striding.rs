@@ -183,7 +183,7 @@ impl Slab {
         // the slab holds keeps mapped, and that no completion named them before: no packet has them, and the card,
         // which has completed them, writes them again only after the slab is posted again. The region is this queue's
         // alone.
-        let head = unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr().add(bytes.start), len) };
+        let head = unsafe { slice::from_raw_parts_mut(self.bytes.as_ptr().add(bytes.start), len) };
         joined.update_headers(head, bytes.len());
     }
 }
