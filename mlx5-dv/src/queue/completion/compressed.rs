@@ -15,9 +15,9 @@ use mlx5_prm::cqe::{
 };
 use mlx5_prm::layout::Layout;
 
-use super::CompletionQueue;
 use super::decode::{Completion, FrameCompletion, WorkError, decode, decode_frame};
 use super::ring::{CqRing, Received};
+use super::{CompletionQueue, PollReceived};
 use crate::error::Error;
 use crate::objects::{Compression, Cq, CqOptions, Uar};
 
@@ -133,17 +133,17 @@ impl CompressedCompletionQueue {
         }
         Some((cqe, self.block.start.wrapping_add(at)))
     }
+}
 
-    /// Before [`received`](Self::received): as [`CompletionQueue::begin`]. If there are stale completions, all are left
-    /// to [`poll`](Self::poll), which skips those of a block that is begun, too.
+impl PollReceived for CompressedCompletionQueue {
+    // `poll` skips stale completions of a block that is begun, too.
     #[inline(always)]
-    pub(in crate::queue) fn begin(&mut self) {
+    fn begin(&mut self) {
         self.has_former = self.queue.cq.has_former();
     }
 
-    /// As [`CompletionQueue::received`].
     #[inline(always)]
-    pub(in crate::queue) fn received(&mut self) -> Option<Received> {
+    fn received(&mut self) -> Option<Received> {
         if self.has_former {
             return None;
         }
@@ -160,9 +160,8 @@ impl CompressedCompletionQueue {
         })
     }
 
-    /// As [`CompletionQueue::pass`], with what [`received`](Self::received) returned.
     #[inline(always)]
-    pub(in crate::queue) fn pass(&mut self, received: Received) {
+    fn pass(&mut self, received: Received) {
         let (ring, block) = (&mut self.queue.ring, &mut self.block);
         if block.polled == block.count {
             ring.consumed = ring.consumed.wrapping_add(1);
@@ -173,7 +172,7 @@ impl CompressedCompletionQueue {
     }
 
     #[inline(always)]
-    pub(in crate::queue) fn give_back(&mut self) {
+    fn give_back(&mut self) {
         self.queue.give_back();
     }
 }

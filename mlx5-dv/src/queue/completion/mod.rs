@@ -158,32 +158,6 @@ impl CompletionQueue {
         self.ring.is_ready()
     }
 
-    /// Before [`received`](Self::received): skips stale completions.
-    #[inline(always)]
-    pub(in crate::queue) fn begin(&mut self) {
-        if self.cq.has_former() {
-            self.pass_former();
-        }
-    }
-
-    /// What the next completion says, if it is that of a receive that succeeded.
-    #[inline(always)]
-    pub(in crate::queue) fn received(&mut self) -> Option<Received> {
-        self.ring.received()
-    }
-
-    /// Passes the completion that [`received`](Self::received) has returned. [`give_back`](Self::give_back) releases
-    /// its entry.
-    #[inline(always)]
-    pub(in crate::queue) fn pass(&mut self, _: Received) {
-        self.ring.consumed = self.ring.consumed.wrapping_add(1);
-    }
-
-    #[inline(always)]
-    pub(in crate::queue) fn give_back(&mut self) {
-        self.ring.give_back();
-    }
-
     /// Skips stale completions.
     #[inline(always)]
     fn pass_former(&mut self) {
@@ -326,6 +300,42 @@ impl CompletionQueue {
         let CompletionQueue { ring, events, cq, .. } = self;
         drop((ring, events));
         Cq::destroy(cq)
+    }
+}
+
+/// Polling for receives of which the length is all that is asked for.
+pub trait PollReceived {
+    /// Before [`received`](Self::received): skips stale completions, or leaves all to `poll` while there may be some.
+    fn begin(&mut self);
+    /// What the next completion says, if it is that of a receive that succeeded.
+    fn received(&mut self) -> Option<Received>;
+    /// Passes the completion, of which [`received`](Self::received) has returned this.
+    fn pass(&mut self, received: Received);
+    /// Releases the entries that were passed.
+    fn give_back(&mut self);
+}
+
+impl PollReceived for CompletionQueue {
+    #[inline(always)]
+    fn begin(&mut self) {
+        if self.cq.has_former() {
+            self.pass_former();
+        }
+    }
+
+    #[inline(always)]
+    fn received(&mut self) -> Option<Received> {
+        self.ring.received()
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, _: Received) {
+        self.ring.consumed = self.ring.consumed.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn give_back(&mut self) {
+        self.ring.give_back();
     }
 }
 

@@ -21,7 +21,7 @@ use crate::objects::{
 use crate::queue::completion::compressed::CompressedCompletionQueue;
 use crate::queue::completion::decode::{FrameCompletion, WorkError};
 use crate::queue::completion::joined::JoinedSegments;
-use crate::queue::completion::{CompletionQueue, Received};
+use crate::queue::completion::{CompletionQueue, PollReceived};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::striding::{Run, StridingReceiveQueue};
@@ -78,57 +78,13 @@ impl Default for StridingOptions {
 }
 
 /// A completion queue of receives, compressed or not. Sealed.
-pub trait Receives: EventSource + sealed::Sealed {
+pub trait Receives: EventSource + PollReceived {
     /// The object.
     fn cq(&self) -> &Arc<Cq>;
     /// The next completion.
     fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>>;
     /// Waits until there may be one. Errors: [`Error::Timeout`], [`Error::Dead`].
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error>;
-}
-
-mod sealed {
-    use super::{CompletionQueue, CompressedCompletionQueue, Received};
-
-    /// Polling for receives of which the length is all that is asked for.
-    pub trait Sealed {
-        /// Before [`received`](Self::received).
-        fn begin(&mut self);
-        /// What the next completion says, if it is that of a receive that succeeded.
-        fn received(&mut self) -> Option<Received>;
-        /// Passes it.
-        fn pass(&mut self, received: Received);
-        /// Releases the entries.
-        fn give_back(&mut self);
-    }
-
-    macro_rules! sealed {
-        ($($Queue:ident)*) => {$(
-            impl Sealed for $Queue {
-                #[inline(always)]
-                fn begin(&mut self) {
-                    self.begin();
-                }
-
-                #[inline(always)]
-                fn received(&mut self) -> Option<Received> {
-                    self.received()
-                }
-
-                #[inline(always)]
-                fn pass(&mut self, received: Received) {
-                    self.pass(received);
-                }
-
-                #[inline(always)]
-                fn give_back(&mut self) {
-                    self.give_back();
-                }
-            }
-        )*};
-    }
-
-    sealed! { CompletionQueue CompressedCompletionQueue }
 }
 
 impl Receives for CompletionQueue {
