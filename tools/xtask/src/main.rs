@@ -12,7 +12,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 The test tiers (docs/testing.md):
 
-    cargo xtask unit                 everything without a guest, a minute and a half once it is built
+    cargo xtask unit                 everything without a guest, a minute once it is built
     cargo xtask lab                  lists the lab's tests
     cargo xtask lab NAME [FILTER]    one test program of the lab; says where its logs are, and shows their ends if it fails
     cargo xtask all                  everything, as `cargo test --workspace`
@@ -44,10 +44,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// All tests that need nothing but Rust. The lab's package has some, too, in its library.
+/// All tests that need nothing but Rust. Beside those of libraries and programs, which mostly wait, the documentation's
+/// examples are compiled.
 fn unit(rest: &[&str]) -> Result<bool, String> {
-    let workspace = run::cargo_test(&["--workspace", "--exclude", "mlx5-lab"], rest)?;
-    Ok(workspace && run::cargo_test(&["--package", "mlx5-lab", "--lib", "--bins"], rest)?)
+    std::thread::scope(|scope| {
+        let documented =
+            scope.spawn(|| run::cargo_test_collected(&["--workspace", "--exclude", "mlx5-lab", "--doc"], rest));
+        let inside = run::cargo_test(&["--workspace", "--lib", "--bins", "--examples"], rest)?;
+        let outside = run::cargo_test(&["--workspace", "--exclude", "mlx5-lab", "--test", "*"], rest)?;
+        let (said, documented) = documented.join().map_err(|_| "the documentation's tests were not run")??;
+        print!("{said}");
+        Ok(inside && outside && documented)
+    })
 }
 
 /// The root of the workspace this crate was built in.
