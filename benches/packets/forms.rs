@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mlx5_benches::Failure;
 use mlx5_benches::ticks::ticks;
 use mlx5_dv::Device;
-use mlx5_dv::objects::{Buffer, Compression, CqOptions, ExclusiveRegion, FlowRule, Pd, Sq, SqOptions, Tis, Uar};
+use mlx5_dv::objects::{Buffer, Compression, CqOptions, ExclusiveRegion, FlowRule, Pd, Sq, SqOptions, Tir, Tis, Uar};
 use mlx5_dv::queue::ethernet::{
     EthernetOptions, EthernetQueue, EthernetSendQueue, FrameFlags, Packet, Receives, StridingOptions, StridingQueue,
 };
@@ -23,12 +23,17 @@ pub trait Form {
     fn send(&mut self, frames: &[Frame]) -> Result<u64, Failure>;
 }
 
+/// Of so many frames one is signalled, as DPDK does.
+const SIGNALLED: usize = 32;
+
 /// A queue of buffers, a frame each: nothing is copied.
 pub struct Buffers {
     _rule: FlowRule,
     queue: EthernetQueue,
     received: Vec<Buffer>,
     free: Vec<Buffer>,
+    /// Frames since the last signalled one.
+    quiet: usize,
 }
 
 impl Buffers {
@@ -39,7 +44,7 @@ impl Buffers {
         for buffer in free.drain(..DEPTH as usize / 2) {
             queue.receive(buffer)?;
         }
-        Ok(Buffers { _rule: steer(queue.tir())?, queue, received: Vec::with_capacity(MOST), free })
+        Ok(Buffers { _rule: steer(queue.tir())?, queue, received: Vec::with_capacity(MOST), free, quiet: 0 })
     }
 
     /// Takes all that is there: received frames, and buffers that were sent.
@@ -60,18 +65,20 @@ impl Buffers {
         Ok(self.received.len())
     }
 
-    /// Sends all that was received.
+    /// Sends all that was received. The last frame is signalled, if enough before it were not.
     #[inline(always)]
     fn send_all(&mut self) -> Result<(), Failure> {
         let mut batch = self.queue.batch();
-        let last = self.received.pop();
+        self.quiet += self.received.len();
+        let last = if self.quiet >= SIGNALLED { self.received.pop() } else { None };
         batch.quiet();
         for buffer in self.received.drain(..) {
             batch.send(buffer, FrameFlags::empty())?;
         }
-        batch.signalled();
         if let Some(buffer) = last {
+            batch.signalled();
             batch.send(buffer, FrameFlags::empty())?;
+            self.quiet = 0;
         }
         batch.ring();
         Ok(())
@@ -125,14 +132,75 @@ impl Form for Buffers {
     }
 }
 
+/// WQEBBs of the ring that frames are copied to, as many as DPDK's driver takes for [`DEPTH`] frames.
+const WQEBBS: u32 = 8 * DEPTH;
 /// Frames that are inlined in one work request: four segments each.
 const INLINED: usize = 15;
 
-/// A striding receive queue, and a send queue of multi-packet WQEs into which frames are copied.
+/// A send queue of multi-packet WQEs into which frames are copied.
+pub struct Sender {
+    queue: EthernetSendQueue<Plain>,
+    sent: CompletionQueue,
+}
+
+impl Sender {
+    /// Which sends nothing to `tir`: a domain does not receive its own frames.
+    pub fn new(pd: &Arc<Pd>, tir: &Tir) -> Result<Self, Failure> {
+        let uar = Uar::alloc(pd.device())?;
+        let sent = CompletionQueue::create(&uar, CqOptions::default().entries(DEPTH))?;
+        let tis = Tis::create(tir.transport_domain(), 0)?;
+        let sq = Sq::create(pd, &uar, &tis, sent.cq(), SqOptions::default().wqes(WQEBBS))?;
+        sq.ready()?;
+        if sq.most_packets() < 4 * INLINED {
+            return Err(format!("a work request has {} segments for frames", sq.most_packets()).into());
+        }
+        Ok(Sender { queue: sq.send_queue()?, sent })
+    }
+
+    /// Retires what was sent before.
+    #[inline(always)]
+    fn retire(&mut self) -> Result<(), Failure> {
+        while let Some(completion) = self.sent.poll() {
+            self.queue.retire(&completion?.work)?;
+        }
+        Ok(())
+    }
+
+    /// Sends frames one by one.
+    #[inline(always)]
+    pub fn send(&mut self, frames: &[Frame]) -> Result<(), Failure> {
+        self.retire()?;
+        let mut batch = self.queue.batch();
+        let mut copies = batch.copies(0, FrameFlags::SELDOM)?;
+        for frame in frames {
+            copies.push(frame)?;
+        }
+        copies.end();
+        batch.ring();
+        Ok(())
+    }
+
+    /// Sends frames, as many at a time as a work request holds.
+    #[inline(always)]
+    fn send_several(&mut self, frames: &[impl AsRef<[u8]>]) -> Result<(), Failure> {
+        self.retire()?;
+        let mut batch = self.queue.batch();
+        for some in frames.chunks(INLINED) {
+            let mut slices: [&[u8]; INLINED] = [&[]; INLINED];
+            for (slice, frame) in slices.iter_mut().zip(some) {
+                *slice = frame.as_ref();
+            }
+            batch.send_several_inline(0, FrameFlags::SELDOM, &slices[..some.len()])?;
+        }
+        batch.ring();
+        Ok(())
+    }
+}
+
+/// A striding receive queue, and a send queue.
 pub struct Queues<C: Receives> {
     _rule: FlowRule,
-    sender: EthernetSendQueue<Plain>,
-    sent: CompletionQueue,
+    sender: Sender,
     receiver: StridingQueue<C>,
 }
 
@@ -152,16 +220,8 @@ impl Queues<CompressedCompletionQueue> {
 
 impl<C: Receives> Queues<C> {
     fn of(pd: &Arc<Pd>, receiver: StridingQueue<C>) -> Result<Self, Failure> {
-        let uar = Uar::alloc(pd.device())?;
-        let sent = CompletionQueue::create(&uar, CqOptions::default().entries(DEPTH))?;
-        // A domain does not receive its own frames.
-        let tis = Tis::create(receiver.tir().transport_domain(), 0)?;
-        let sq = Sq::create(pd, &uar, &tis, sent.cq(), SqOptions::default().wqes(DEPTH))?;
-        sq.ready()?;
-        if sq.most_packets() < 4 * INLINED {
-            return Err(format!("a work request has {} segments for frames", sq.most_packets()).into());
-        }
-        Ok(Queues { _rule: steer(receiver.tir())?, sender: sq.send_queue()?, sent, receiver })
+        let sender = Sender::new(pd, receiver.tir())?;
+        Ok(Queues { _rule: steer(receiver.tir())?, sender, receiver })
     }
 }
 
@@ -187,45 +247,12 @@ impl Packets {
     }
 }
 
-/// Retires what was sent before.
-#[inline(always)]
-fn retire(sender: &mut EthernetSendQueue<Plain>, sent: &mut CompletionQueue) -> Result<(), Failure> {
-    while let Some(completion) = sent.poll() {
-        sender.retire(&completion?.work)?;
-    }
-    Ok(())
-}
-
-/// Sends frames, after it has retired what was sent before. The last work request has a completion.
-#[inline(always)]
-fn send<T: AsRef<[u8]>>(
-    sender: &mut EthernetSendQueue<Plain>,
-    sent: &mut CompletionQueue,
-    frames: &[T],
-) -> Result<(), Failure> {
-    retire(sender, sent)?;
-    let mut batch = sender.batch();
-    let mut rest = frames;
-    while !rest.is_empty() {
-        let some;
-        (some, rest) = rest.split_at(rest.len().min(INLINED));
-        let mut slices: [&[u8]; INLINED] = [&[]; INLINED];
-        for (slice, frame) in slices.iter_mut().zip(some) {
-            *slice = frame.as_ref();
-        }
-        let flags = if rest.is_empty() { FrameFlags::SIGNALLED } else { FrameFlags::empty() };
-        batch.send_several_inline(0, flags, &slices[..some.len()])?;
-    }
-    batch.ring();
-    Ok(())
-}
-
 impl Form for Packets {
     #[inline(never)]
     fn forward(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
         let count = self.poll(burst)?;
-        send(&mut self.queues.sender, &mut self.queues.sent, &self.received)?;
+        self.queues.sender.send_several(&self.received)?;
         self.received.clear();
         Ok((count, ticks() - start))
     }
@@ -243,7 +270,7 @@ impl Form for Packets {
     #[inline(never)]
     fn send(&mut self, frames: &[Frame]) -> Result<u64, Failure> {
         let start = ticks();
-        send(&mut self.queues.sender, &mut self.queues.sent, frames)?;
+        self.queues.sender.send_several(frames)?;
         Ok(ticks() - start)
     }
 }
@@ -255,10 +282,10 @@ impl<C: Receives> Form for Bursts<C> {
     #[inline(never)]
     fn forward(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
-        let Queues { sender, sent, receiver, .. } = &mut self.0;
-        retire(sender, sent)?;
-        let mut batch = sender.batch();
-        let mut copies = batch.copies(0, FrameFlags::SIGNALLED)?;
+        let Queues { sender, receiver, .. } = &mut self.0;
+        sender.retire()?;
+        let mut batch = sender.queue.batch();
+        let mut copies = batch.copies(0, FrameFlags::SELDOM)?;
         let mut count = 0;
         while count < burst {
             let before = count;
@@ -295,15 +322,7 @@ impl<C: Receives> Form for Bursts<C> {
     #[inline(never)]
     fn send(&mut self, frames: &[Frame]) -> Result<u64, Failure> {
         let start = ticks();
-        let Queues { sender, sent, .. } = &mut self.0;
-        retire(sender, sent)?;
-        let mut batch = sender.batch();
-        let mut copies = batch.copies(0, FrameFlags::SIGNALLED)?;
-        for frame in frames {
-            copies.push(frame)?;
-        }
-        copies.end();
-        batch.ring();
+        self.0.sender.send(frames)?;
         Ok(ticks() - start)
     }
 }

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use forms::{Buffers, Bursts, Form, Packets, Queues};
+use forms::{Buffers, Bursts, Form, Packets, Queues, Sender};
 use mlx5_benches::Failure;
 use mlx5_benches::ticks::of_nothing;
 use mlx5_dv::Device;
 use mlx5_dv::objects::{ExclusiveRegion, FlowRule, Pd};
-use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue};
 use stage::{DEPTH, ETHERTYPE, FRAME, Frame, MOST, NOBODY, SOURCE, steer};
 
 /// Frames of a round.
@@ -40,30 +40,23 @@ fn frame(number: u32) -> Frame {
 struct Far {
     _rule: FlowRule,
     queue: EthernetQueue,
+    sender: Sender,
 }
 
 impl Far {
     fn new(device: &Arc<Device>) -> Result<Self, Failure> {
         let pd = Pd::alloc(device)?;
-        let options = EthernetOptions::default().send_depth(DEPTH).recv_depth(DEPTH).inline_bytes(MOST as u16);
-        let mut queue = EthernetQueue::new(&pd, options)?;
+        let mut queue = EthernetQueue::new(&pd, EthernetOptions::default().recv_depth(DEPTH))?;
         for buffer in ExclusiveRegion::allocate(&pd, DEPTH as usize * 2048)?.buffers(2048)? {
             queue.receive(buffer)?;
         }
-        Ok(Far { _rule: steer(queue.tir())?, queue })
+        Ok(Far { _rule: steer(queue.tir())?, sender: Sender::new(&pd, queue.tir())?, queue })
     }
 
-    /// Sends frames. Those before them have arrived.
+    /// Sends frames, several to a work request as DPDK does. Those before them have arrived.
     fn offer(&mut self, count: usize, number: u32) -> Result<(), Failure> {
-        while let Some(done) = self.queue.poll()? {
-            done.result?;
-        }
-        let mut batch = self.queue.batch();
-        for each in 0..count as u32 {
-            batch.send_inline(&frame(number + each), FrameFlags::empty())?;
-        }
-        batch.ring();
-        Ok(())
+        let frames: [Frame; MOST] = std::array::from_fn(|at| frame(number + at as u32));
+        self.sender.send(&frames[..count])
     }
 
     /// Takes exactly so many frames, and looks at each.

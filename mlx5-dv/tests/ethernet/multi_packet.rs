@@ -1,5 +1,7 @@
 //! Several frames in one work request, by pointer and inline.
 
+use std::time::{Duration, Instant};
+
 use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, Sq, SqOptions, Tis, TransportDomain, Uar};
 use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
 use mlx5_dv::queue::{CompletionQueue, PostError};
@@ -81,15 +83,21 @@ fn frames_by_pointer_and_inline_arrive_in_order_and_whole_round_the_ring() {
     assert_eq!(sim.violations(), []);
 }
 
-/// Waits for the one completion of what was sent with `wr_id`.
-fn completes(here: &mut Sender, wr_id: u64) {
-    let done = loop {
+/// Waits for a completion, and returns its `wr_id`.
+fn retire_next(here: &mut Sender) -> u64 {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
         match here.cq.poll() {
-            Some(done) => break done.unwrap(),
+            Some(done) => return here.queue.retire(&done.unwrap().work).unwrap(),
             None => std::thread::yield_now(),
         }
-    };
-    assert_eq!(here.queue.retire(&done.work), Ok(wr_id), "one completion for all");
+        assert!(Instant::now() < deadline, "no completion");
+    }
+}
+
+/// Waits for the one completion of what was sent with `wr_id`.
+fn completes(here: &mut Sender, wr_id: u64) {
+    assert_eq!(retire_next(here), wr_id, "one completion for all");
     assert!(here.cq.poll().is_none());
     assert_eq!(here.queue.free(), here.queue.capacity());
 }
@@ -156,6 +164,67 @@ fn a_frame_that_cannot_be_copied_leaves_those_before_it() {
     assert_eq!(here.queue.free(), 0);
     (0..count).for_each(|_| assert_eq!(there.heard(), frame));
     completes(&mut here, 7);
+    drop((here, there));
+    assert_eq!(sim.violations(), []);
+}
+
+/// Posts frames by one of four ways, without asking for a completion but seldom.
+fn post_seldom(here: &mut Sender, way: usize, frames: &[Vec<u8>]) -> Result<(), PostError> {
+    let mut batch = here.queue.batch();
+    let inline: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    let elements: Vec<_> = (0..frames.len())
+        .map(|at| {
+            here.region.write(at * BUFFER, inline[at]);
+            here.region.segment(at * BUFFER..at * BUFFER + inline[at].len())
+        })
+        .collect();
+    match way {
+        0 => batch.send_several_inline(0, FrameFlags::SELDOM, &inline)?,
+        1 => {
+            let mut copies = batch.copies(0, FrameFlags::SELDOM)?;
+            inline.iter().try_for_each(|frame| copies.push(frame))?;
+            copies.end();
+        }
+        // SAFETY: the region outlives the queue, and frames are awaited before it is written again.
+        2 => unsafe { batch.send_several(0, FrameFlags::SELDOM, &elements)? },
+        // SAFETY: as above.
+        _ => unsafe {
+            elements.iter().try_for_each(|element| batch.send(0, FrameFlags::SELDOM, &[], &[*element]))?;
+        },
+    }
+    batch.ring();
+    Ok(())
+}
+
+/// A ring without any other completion never stays full, and has one completion for each quarter of it.
+#[test]
+fn completions_that_are_seldom_free_the_ring() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (mut here, mut there) = (sender(&sim), receiver(&sim));
+    let (capacity, mut posted, mut completions) = (here.queue.capacity(), 0, 0);
+    for round in 0..2000usize {
+        let lens: Vec<_> = (0..round % 7 + 1).map(|number| 14 + (number * 31 + round * 7) % 84).collect();
+        let sent = frames(&there, &lens, round);
+        there.post(sent.len());
+        loop {
+            let before = here.queue.free();
+            match post_seldom(&mut here, round * 5 / 3 % 4, &sent) {
+                Ok(()) => posted += before - here.queue.free(),
+                Err(PostError::Full(_)) => {
+                    retire_next(&mut here);
+                    completions += 1;
+                    continue;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            break;
+        }
+        for sent in &sent {
+            assert_eq!(there.heard(), *sent, "round {round}");
+        }
+    }
+    let quarters = posted / (capacity / 4);
+    assert!(quarters > 100 && (quarters - 4..=quarters).contains(&completions), "{completions} of {quarters}");
     drop((here, there));
     assert_eq!(sim.violations(), []);
 }

@@ -68,7 +68,7 @@ impl<'a> FrameBatch<'a> {
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotReset)?;
         let completes = !self.is_quiet || !self.in_flight.may_be_quiet();
         let signalled = if completes { FrameFlags::SIGNALLED } else { FrameFlags::empty() };
-        post(sends, wr_id, flags.difference(FrameFlags::SIGNALLED) | signalled)?;
+        post(sends, wr_id, flags.difference(FrameFlags::SIGNALLED | FrameFlags::SELDOM) | signalled)?;
         Ok(completes)
     }
 

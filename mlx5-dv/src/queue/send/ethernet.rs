@@ -7,7 +7,7 @@ use uar::SendDoorbell;
 
 use super::ring::{Room, SendRing};
 use super::service::Service;
-use super::wqe::{Head, Request, WrFlags};
+use super::wqe::{Head, Request, Size, WrFlags};
 use super::{SendBatch, SendQueue};
 use crate::memory::DataSegment;
 use crate::objects::{
@@ -29,6 +29,9 @@ bitflags::bitflags! {
         const L3_CHECKSUM = 2;
         /// The card computes the TCP or UDP checksum.
         const L4_CHECKSUM = 4;
+        /// Write a completion on success if this work request enters another quarter of the ring: enough to free the
+        /// ring, for frames that were copied and that nothing waits for. 64 bytes across PCIe less for all others.
+        const SELDOM = 8;
     }
 }
 
@@ -224,7 +227,8 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
             SendRing::new(base, sq.log_size(), sq.sqn(), ring_limits, record)
         };
         let enough = most_headers(limits.inline_mode).max(ETHERNET);
-        let flags = if limits.checksums { FrameFlags::all() } else { FrameFlags::SIGNALLED };
+        let checksums = FrameFlags::L3_CHECKSUM | FrameFlags::L4_CHECKSUM;
+        let flags = if limits.checksums { FrameFlags::all() } else { FrameFlags::all().difference(checksums) };
         SendQueue::of(ring, Frames { limits, flags, enough }, doorbell, sq)
     }
 
@@ -238,6 +242,19 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
 pub type EthernetSendBatch<'a, D> = SendBatch<'a, D, Frames>;
 
 impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
+    /// Flags of the next work request, of at most `segments` segments.
+    #[inline(always)]
+    pub(super) fn wr_flags(&self, flags: FrameFlags, segments: impl FnOnce() -> usize) -> WrFlags {
+        self.wr_flags_to(flags, || self.next.wrapping_add(Size::of(segments()).wqebbs.into()))
+    }
+
+    /// Flags of the last of several, which ends before WQEBB `end`.
+    #[inline(always)]
+    pub(super) fn wr_flags_to(&self, flags: FrameFlags, end: impl FnOnce() -> u32) -> WrFlags {
+        let is_due = flags.contains(FrameFlags::SELDOM) && self.ring.enters_quarter(self.next, end());
+        if is_due || flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() }
+    }
+
     #[inline(always)]
     fn post_frame(
         &mut self,
@@ -246,7 +263,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         start: &[u8],
         rest: &[DataSegment],
     ) -> Result<(), PostError> {
-        let wr_flags = if flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        let wr_flags = self.wr_flags(flags, || 1 + segments_of(start.len()) + rest.len());
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
         self.post_elements(request, Start { bytes: start, flags, queue: self.service }, rest)
     }
@@ -286,7 +303,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     ) -> Result<(), PostError> {
         let is_service = tag.ethertype == SERVICE_VLAN;
         let tci = tag.tci().filter(|_| is_service || tag.ethertype == VLAN).ok_or(PostError::VlanTag { tag })?;
-        let wr_flags = if flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        let wr_flags = self.wr_flags(flags, || 2 + elements.len());
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
         self.post_elements(request, Tagged { tci, is_service, queue: self.service, flags }, elements)
     }

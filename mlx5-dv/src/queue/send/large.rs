@@ -6,7 +6,7 @@ use uar::SendDoorbell;
 use super::SendBatch;
 use super::ethernet::{FrameFlags, Frames, segments_of, store};
 use super::ring::Room;
-use super::wqe::{Head, Request, WrFlags};
+use super::wqe::{Head, Request};
 use crate::memory::DataSegment;
 use crate::objects::transport_end;
 use crate::queue::error::PostError;
@@ -59,7 +59,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     /// TCP's sequence number, and those of TCP's flags that belong to the first or last alone. `elements` are the
     /// payload, at most [`Sq::largest_packet`](crate::objects::Sq::largest_packet) bytes.
     ///
-    /// Of `flags` only `SIGNALLED` matters: checksums are always the card's.
+    /// Of `flags` only `SIGNALLED` and `SELDOM` matter: checksums are always the card's.
     ///
     /// # Errors
     /// [`PostError`].
@@ -74,7 +74,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         mss: u16,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        let wr_flags = if flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        let wr_flags = self.wr_flags(flags, || 1 + segments_of(headers.len()) + elements.len());
         let request = Request { opcode: WqeOpcode::Lso, wr_id, flags: wr_flags, imm: 0 };
         self.post_elements(request, Large { headers, mss, queue: self.service }, elements)
     }

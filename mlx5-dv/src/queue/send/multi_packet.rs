@@ -34,6 +34,12 @@ impl Head for Offloads {
     }
 }
 
+/// The frames of one work request.
+trait Several: Payload {
+    /// Segments of all frames, whether they fit or not.
+    fn most_segments(&self) -> usize;
+}
+
 /// Frames in memory, an element each.
 struct Pointers<'a> {
     frames: &'a [DataSegment],
@@ -60,6 +66,13 @@ impl Payload for Pointers<'_> {
         for (i, frame) in self.frames.iter().enumerate() {
             room.store(at + i, Elements::segment(frame));
         }
+    }
+}
+
+impl Several for Pointers<'_> {
+    #[inline(always)]
+    fn most_segments(&self) -> usize {
+        self.frames.len()
     }
 }
 
@@ -113,8 +126,7 @@ impl Payload for Inlined<'_> {
 
     #[inline(always)]
     fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
-        let segments = self.frames.iter().map(|frame| segments_of(frame)).sum();
-        self.queue.check_several(self.frames.len(), segments, self.frames.iter().map(|frame| frame.len()))
+        self.queue.check_several(self.frames.len(), self.most_segments(), self.frames.iter().map(|frame| frame.len()))
     }
 
     #[inline(always)]
@@ -124,6 +136,13 @@ impl Payload for Inlined<'_> {
             room.store_bytes(at, INLINE_HEADER, frame);
             at += segments_of(frame);
         }
+    }
+}
+
+impl Several for Inlined<'_> {
+    #[inline(always)]
+    fn most_segments(&self) -> usize {
+        self.frames.iter().map(|frame| segments_of(frame)).sum()
     }
 }
 
@@ -159,11 +178,11 @@ impl Frames {
 
 impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
     #[inline(always)]
-    fn post_several(&mut self, wr_id: u64, flags: FrameFlags, payload: impl Payload) -> Result<(), PostError> {
+    fn post_several(&mut self, wr_id: u64, flags: FrameFlags, payload: impl Several) -> Result<(), PostError> {
         if !self.service.supports(flags) {
             return Err(PostError::NoChecksums);
         }
-        let wr_flags = if flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        let wr_flags = self.wr_flags(flags, || HEADS + payload.most_segments());
         let request = Request { opcode: WqeOpcode::EnhancedMpsw, wr_id, flags: wr_flags, imm: 0 };
         self.post(request, Offloads(flags), payload)
     }
@@ -198,7 +217,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
     }
 
     /// Sends frames that are copied one by one, by as many multi-packet work requests as they take: begins with none.
-    /// Of these the last one has a completion, if `flags` say so. All have this `wr_id`.
+    /// Of these the last one has a completion, if `flags` say so, all of them taken together. All have this `wr_id`.
     ///
     /// # Errors
     /// [`PostError::NoMultiPacket`], as for [`send_several`](Self::send_several); [`PostError::NoChecksums`].
@@ -325,11 +344,13 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
     #[inline(always)]
     pub fn end(self) {
         let FrameCopies { batch, request, mut fill, .. } = self;
-        let is_signalled = request.flags.contains(FrameFlags::SIGNALLED);
-        let flags = if is_signalled { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        let open = if fill.next > HEADS { Size::of(fill.next).wqebbs } else { 0 };
+        let flags = batch.wr_flags_to(request.flags, || fill.index.wrapping_add(open.into()));
         if fill.next > HEADS {
             fill = fill.finish(batch.ring, request, flags);
-        } else if is_signalled && let Some((index, size)) = fill.last {
+        } else if flags == WrFlags::SIGNALLED
+            && let Some((index, size)) = fill.last
+        {
             request.write(batch.ring, index, size, flags, Stored);
         }
         if let Some((_, size)) = fill.last {

@@ -120,6 +120,13 @@ impl SendRing {
         self.producer.wrapping_sub(self.retired)
     }
 
+    /// Whether WQEBB `end` is in another quarter of the ring than `start`. A completion for each quarter frees a ring
+    /// long before it is full.
+    #[inline(always)]
+    pub(super) fn enters_quarter(&self, start: u32, end: u32) -> bool {
+        (start ^ end) & !(self.mask >> 2) != 0
+    }
+
     /// Number of WQEBBs of the ring.
     #[inline(always)]
     pub(crate) fn capacity(&self) -> usize {
