@@ -659,7 +659,7 @@ fn a_killed_program_leaves_nothing(lab: &Lab) -> TestResult {
     lab.check("rc_pingpong -d devx:mlx5_0 -c -n 100 2>&1", TRAFFIC)?;
     let (begun, ended) = (counts(lab, before, "begins"), counts(lab, before, "ends"));
     assert_eq!((begun.len(), ended.len()), (kills + 1, kills + 1), "{}", lab.model.stderr());
-    // The kernel adds one of its own now and then: the port was just set up again. What a program leaves comes with each.
+    // The kernel adds one now and then: the port was just set up again. What a program leaves comes each time.
     let stay = ended[kills].saturating_sub(begun[0]) as usize;
     assert!(stay < kills / 2, "objects stay: {begun:?} {ended:?}");
     Ok(())
