@@ -58,7 +58,7 @@ pub use owning::fast_window::{Binding, FastWindow};
 pub use owning::hub::Hub;
 pub use owning::hub::members::ConnectionId;
 pub use owning::hub::options::{HubDone, HubOptions, Left};
-pub use owning::in_flight::{Done, Refused, RefusedReason, Ticket};
+pub use owning::in_flight::{Done, Kept, Refused, RefusedReason, Ticket};
 pub use owning::setup::{ConnectionOptions, Peer};
 pub use receive::shared::{SharedReceiveBatch, SharedReceiveQueue};
 pub use receive::{ReceiveBatch, ReceiveQueue};

@@ -223,8 +223,13 @@ pub fn bytes(region: &MemoryRegion, offset: usize, len: usize) -> Vec<u8> {
 
 /// Two connections with each other.
 pub fn connected(card: &Card) -> (Connection, Connection) {
-    let mut a = Connection::new(&card.pd, ConnectionOptions::default()).unwrap();
-    let mut b = Connection::new(&card.pd, ConnectionOptions::default()).unwrap();
+    connected_by(card, &ConnectionOptions::default())
+}
+
+/// Two connections with each other, of these options.
+pub fn connected_by(card: &Card, options: &ConnectionOptions) -> (Connection, Connection) {
+    let mut a = Connection::new(&card.pd, options.clone()).unwrap();
+    let mut b = Connection::new(&card.pd, options.clone()).unwrap();
     a.connect(&b.local().unwrap()).unwrap();
     b.connect(&a.local().unwrap()).unwrap();
     (a, b)

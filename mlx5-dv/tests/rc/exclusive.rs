@@ -4,18 +4,10 @@ use std::sync::Arc;
 
 use mlx5_dv::memory::HostMemory;
 use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, UmrKeyOptions};
-use mlx5_dv::queue::{Connection, ConnectionOptions, Failure, FastKey, Side};
+use mlx5_dv::queue::{ConnectionOptions, Failure, FastKey, Side};
 use mlx5_prm::cqe::CqeSyndrome;
 
-use crate::ends::{Card, SOON, all_rights};
-
-fn connected(card: &Card, options: &ConnectionOptions) -> (Connection, Connection) {
-    let mut a = Connection::new(&card.pd, options.clone()).unwrap();
-    let mut b = Connection::new(&card.pd, options.clone()).unwrap();
-    a.connect(&b.local().unwrap()).unwrap();
-    b.connect(&a.local().unwrap()).unwrap();
-    (a, b)
-}
+use crate::ends::{Card, SOON, all_rights, connected_by as connected};
 
 /// Buffers whose bytes share quadwords with those of their neighbours, in memory of the driver's and of a vector.
 #[test]

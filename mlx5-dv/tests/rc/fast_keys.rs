@@ -1,15 +1,17 @@
 //! Fast registration: keys that work requests give memory, and take it from.
 
+use std::time::Instant;
+
 use mlx5_dv::Error;
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, UmrKey, UmrKeyOptions};
 use mlx5_dv::queue::{
-    Connection, DataSegment, Done, FastKey, KeyMemory, Operation, PostError, RefusedReason, Registration,
-    RemoteAddress, Ticket, WrFlags,
+    Connection, ConnectionOptions, DataSegment, Done, FastKey, KeyMemory, Operation, PostError, RefusedReason,
+    Registration, RemoteAddress, Ticket, WrFlags,
 };
 use mlx5_prm::wqe::WqeOpcode;
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{Card, SOON, all_rights, bytes, connected, is_refused, pair, pattern, write};
+use crate::ends::{Card, SOON, all_rights, bytes, connected, connected_by, is_refused, pair, pattern, write};
 
 const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
 /// What the card reports of a key that is not what a work request, or a remote, takes it for.
@@ -104,6 +106,57 @@ fn each_registration_has_another_key_and_an_invalidated_one_is_refused() {
     is_refused(&mut a, &near, RemoteAddress { addr: 0, rkey: before.unwrap() });
     drop((a, b, key, near, far));
     card.end_after(&[KEY]);
+}
+
+/// Their completions are those of the messages that invalidate them, many more than the queue has room for.
+#[test]
+fn registrations_that_are_not_reported_open_keys_until_the_remote_closes_them() {
+    let card = Card::new();
+    let (near, far) = (card.region(4096), private(&card, 4096));
+    for depth in [4, 16, 64] {
+        let mut options = ConnectionOptions::default();
+        (options.send_depth, options.recv_depth) = (depth, 4);
+        let (mut a, mut b) = connected_by(&card, &options);
+        let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1)).unwrap();
+        for round in 0..200_u32 {
+            key.push(far.buffer(64..128).unwrap()).unwrap();
+            b.receive(far.buffer(0..4).unwrap()).unwrap();
+            let remote = loop {
+                match b.batch().register_unreported(&mut key, WRITABLE) {
+                    Ok(remote) => break remote,
+                    Err(reason) => assert!(matches!(reason, RefusedReason::Post(PostError::Full(_))), "{reason}"),
+                }
+                assert!(b.poll().unwrap().is_none(), "it is not reported");
+            };
+            assert_eq!(b.batch().register_unreported(&mut key, WRITABLE).unwrap_err(), RefusedReason::KeyInUse);
+            let data = pattern(64, round as u8);
+            // Work requests of one queue are carried out in order: the remote is told of the key by a later one.
+            b.write_inline(b"now", near.remote()).unwrap();
+            assert_eq!(b.wait(SOON).unwrap().result.unwrap().work.qpn, b.queue_pair().qpn());
+            write(&mut a, &near, &data, remote);
+            a.send_invalidate(near.buffer(0..4).unwrap(), remote.rkey).unwrap();
+            let done = b.wait(SOON).unwrap();
+            assert!(key.settle(&done) && key.is_free(), "{done:?}");
+            assert_eq!(gathered(key.parts()), data);
+            ticket_of(&a.wait(SOON).unwrap());
+        }
+        // One that fails is told by an error that no call's ticket is of.
+        key.push(far.buffer(64..128).unwrap()).unwrap();
+        b.queue_pair().to_error().unwrap();
+        let end = Instant::now() + SOON;
+        while !key.is_lost() {
+            assert!(Instant::now() < end);
+            // Not each that is flushed is told of.
+            let _ = key.is_free().then(|| b.batch().register_unreported(&mut key, WRITABLE));
+            let _ = b.send_inline_unreported(b"flushed");
+            if let Some(done) = b.poll().unwrap() {
+                key.settle(&done);
+            }
+        }
+        drop((a, b, key));
+    }
+    drop((near, far));
+    card.end();
 }
 
 /// Whether its registration was carried out.

@@ -9,15 +9,7 @@ use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, PostError, Refuse
 use mlx5_open::Sim;
 use mlx5_prm::cqe::CqeSyndrome;
 
-use crate::ends::{Card, SOON, all_rights, bytes};
-
-fn connected(card: &Card, options: &ConnectionOptions) -> (Connection, Connection) {
-    let mut a = Connection::new(&card.pd, options.clone()).unwrap();
-    let mut b = Connection::new(&card.pd, options.clone()).unwrap();
-    a.connect(&b.local().unwrap()).unwrap();
-    b.connect(&a.local().unwrap()).unwrap();
-    (a, b)
-}
+use crate::ends::{Card, SOON, all_rights, bytes, connected_by as connected};
 
 fn text(buffer: &Buffer, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];

@@ -1,21 +1,16 @@
 //! Work requests of several buffers, and quiet ones.
 
-use mlx5_dv::objects::{Buffer, ExclusiveRegion};
-use mlx5_dv::queue::{Connection, ConnectionOptions, Done, Operation, PostError, RefusedReason, RemoteAddress};
+use std::sync::Arc;
+use std::time::Instant;
+
+use mlx5_dv::objects::{Buffer, ExclusiveRegion, MemoryRegion};
+use mlx5_dv::queue::{Connection, ConnectionOptions, Done, Kept, Operation, PostError, RefusedReason, RemoteAddress};
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::wqe::WqeOpcode;
 
-use crate::ends::{Card, SOON};
+use crate::ends::{Card, SOON, connected_by as connected};
 
 const LEN: usize = 100;
-
-fn connected(card: &Card, options: &ConnectionOptions) -> (Connection, Connection) {
-    let mut a = Connection::new(&card.pd, options.clone()).unwrap();
-    let mut b = Connection::new(&card.pd, options.clone()).unwrap();
-    a.connect(&b.local().unwrap()).unwrap();
-    b.connect(&a.local().unwrap()).unwrap();
-    (a, b)
-}
 
 /// Options of `depth` sends of up to `sges` buffers.
 fn options(depth: u32, sges: u16) -> ConnectionOptions {
@@ -238,5 +233,68 @@ fn nothing_comes_back_of_unreported_sends_but_their_errors() {
         assert!(done[0].ticket == sent && done[1].ticket != sent, "{done:?}");
         drop((a, b, done, buffer, region));
     }
+    card.end();
+}
+
+/// Sends of LEN bytes from `region`, without a `Done`.
+fn send_kept(a: &mut Connection, region: &Arc<MemoryRegion>, count: usize) -> Vec<Kept> {
+    (0..count).map(|at| a.send_kept(region.buffer(at * LEN..(at + 1) * LEN).unwrap()).unwrap()).collect()
+}
+
+#[test]
+fn a_send_that_keeps_its_buffer_gives_it_back_when_asked_once_it_is_done() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card, &options(8, 8));
+    let (region, room) = (card.region(4096), ExclusiveRegion::allocate(&card.pd, 4096).unwrap());
+    room.buffers(LEN).unwrap().into_iter().take(8).for_each(|buffer| {
+        b.receive(buffer).unwrap();
+    });
+    region.write(0, &[7; 4 * LEN]);
+    let quiet = {
+        let mut batch = a.batch();
+        batch.quiet();
+        batch.send_inline(b"quiet").unwrap()
+    };
+    let kept = send_kept(&mut a, &region, 4);
+    assert!(a.reclaim(&kept[0]).is_none(), "no poll has met its completion");
+    assert_eq!(a.in_flight().0, 5);
+    for len in [5, LEN, LEN, LEN, LEN] {
+        assert_eq!(b.wait(SOON).unwrap().received().unwrap().len(), len);
+    }
+    // The reported one is the quiet one before them.
+    assert_eq!(wait(&mut a, 1)[0].ticket, quiet);
+    let end = Instant::now() + SOON;
+    while a.reclaim(&kept[3]).is_none() {
+        assert!(a.poll().unwrap().is_none() && Instant::now() < end);
+    }
+    assert!(a.reclaim(&kept[3]).is_none(), "it is back");
+    for kept in &kept[..3] {
+        assert_eq!(a.reclaim(kept).unwrap().len(), LEN);
+    }
+    assert_eq!(a.in_flight().0, 0);
+    // The slots are used again, and known by their tickets.
+    let again = send_kept(&mut a, &region, 1);
+    b.wait(SOON).unwrap();
+    assert!(kept.iter().all(|kept| a.reclaim(kept).is_none()));
+    drop((a, b, region, room, again));
+    card.end();
+}
+
+#[test]
+fn a_send_that_keeps_its_buffer_and_fails_is_reported_with_it() {
+    let card = Card::new();
+    let (mut a, b) = connected(&card, &options(8, 1));
+    let region = card.region(4096);
+    a.queue_pair().to_error().unwrap();
+    let kept = send_kept(&mut a, &region, 3);
+    let done = wait(&mut a, 3);
+    for (kept, done) in kept.iter().zip(&done) {
+        assert_eq!(done.ticket, kept.ticket());
+        assert_eq!(done.result.unwrap_err().syndrome(), Some(CqeSyndrome::WorkRequestFlushed));
+        assert!(done.buffer.is_some() && a.reclaim(kept).is_none());
+    }
+    // What waits to be asked for is among what a reset returns.
+    assert_eq!(a.reset().unwrap().len(), 0);
+    drop((a, b, done, region));
     card.end();
 }

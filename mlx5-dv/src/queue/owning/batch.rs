@@ -3,10 +3,11 @@
 use std::mem;
 
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AddressHandle, AnyDoorbell, Buffer, ReceiveRingOwner};
+use crate::objects::{AccessFlags, AddressHandle, AnyDoorbell, Buffer, QueuePair, ReceiveRingOwner};
 use crate::queue::completion::decode::Side;
 use crate::queue::error::PostError;
-use crate::queue::owning::in_flight::{InFlight, Refused, RefusedReason, Ticket, UNREPORTED};
+use crate::queue::owning::fast_key::FastKey;
+use crate::queue::owning::in_flight::{InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
 use crate::queue::send::datagram::Datagrams;
 use crate::queue::send::service::{Connected, Messages, Service};
@@ -18,6 +19,7 @@ use crate::queue::send::{SendBatch, SendQueue};
 /// returns it and changes nothing.
 #[derive(Debug)]
 pub struct ConnectionBatch<'a, S: Service = Messages> {
+    qp: &'a QueuePair,
     /// `None` before the connection is connected.
     sends: Option<SendBatch<'a, AnyDoorbell, S>>,
     in_flight: &'a mut InFlight,
@@ -44,11 +46,12 @@ impl<S: Service> Drop for ConnectionBatch<'_, S> {
 impl<'a, S: Service> ConnectionBatch<'a, S> {
     #[inline(always)]
     pub(super) fn new(
+        qp: &'a QueuePair,
         queue: Option<&'a mut SendQueue<AnyDoorbell, S>>,
         in_flight: &'a mut InFlight,
         fence: &'a mut WrFlags,
     ) -> Self {
-        ConnectionBatch { sends: queue.map(SendQueue::batch), in_flight, fence, is_quiet: false }
+        ConnectionBatch { qp, sends: queue.map(SendQueue::batch), in_flight, fence, is_quiet: false }
     }
 
     /// From here on, work requests have no CQE of their own: the card writes, and the driver reads, fewer. Each
@@ -106,8 +109,7 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
         let wr_id = self.in_flight.next(Side::Send)?;
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
         let completes = !self.is_quiet || !self.in_flight.may_be_quiet();
-        let signalled = if completes { WrFlags::SIGNALLED } else { WrFlags::empty() };
-        post(sends, wr_id, signalled | *self.fence, elements)?;
+        post(sends, wr_id, signalled_if(completes) | *self.fence, elements)?;
         *self.fence = WrFlags::empty();
         Ok(completes)
     }
@@ -126,6 +128,12 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
     /// Rings the doorbell: hands the batch to the card. Dropping it does the same.
     #[inline(always)]
     pub fn ring(self) {}
+}
+
+/// The flag of a work request that has a CQE.
+#[inline(always)]
+fn signalled_if(completes: bool) -> WrFlags {
+    if completes { WrFlags::SIGNALLED } else { WrFlags::empty() }
 }
 
 impl<S: Connected> ConnectionBatch<'_, S> {
@@ -226,11 +234,72 @@ impl<S: Connected> ConnectionBatch<'_, S> {
     #[inline(always)]
     pub fn send_inline_unreported(&mut self, data: &[u8]) -> Result<(), RefusedReason> {
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
-        let completes = self.in_flight.count_unreported();
-        let signalled = if completes { WrFlags::SIGNALLED } else { WrFlags::empty() };
-        sends.send_inline(UNREPORTED, signalled | *self.fence, data)?;
+        let completes = self.in_flight.unreported_completes(1)?;
+        sends.send_inline(UNREPORTED, signalled_if(completes) | *self.fence, data)?;
         *self.fence = WrFlags::empty();
+        self.in_flight.keep_unreported(1, completes);
         Ok(())
+    }
+
+    /// SEND of `buffer`, which waits in the queue until the program asks for it
+    /// ([`Connection::reclaim`](crate::queue::Connection::reclaim)): polls take its completion for themselves. It costs
+    /// less than a [`Done`](crate::queue::Done). For a request whose answer is what the program waits for.
+    ///
+    /// It keeps its slot of the queue until then. One that fails, or is flushed, has a `Done` with its error, its
+    /// buffer and the [ticket](Kept::ticket).
+    ///
+    /// # Errors
+    /// [`Refused`], with the buffer.
+    #[inline(always)]
+    pub fn send_kept(&mut self, buffer: Buffer) -> Result<Kept, Refused> {
+        let elements = [buffer.segment()];
+        let mut post = || {
+            let slot = self.in_flight.next(Side::Send)?;
+            let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
+            // SAFETY: the buffer is in the in-flight table until the send has completed, or its queue pair was reset.
+            unsafe { sends.send(KEPT | slot, WrFlags::SIGNALLED | *self.fence, &elements) }?;
+            Ok(slot)
+        };
+        match post() {
+            Ok(slot) => {
+                *self.fence = WrFlags::empty();
+                Ok(self.in_flight.keep_kept(slot, buffer))
+            }
+            Err(reason) => Err(Refused { buffer: Some(buffer), reason }),
+        }
+    }
+
+    /// Fast registration as by [`Connection::register`](crate::queue::Connection::register), of which nothing comes
+    /// back: it has no [`Done`](crate::queue::Done). The remote's invalidation
+    /// ([`FastKey::settle`] of the message that it comes with), or the completion of a later
+    /// [`invalidate`](crate::queue::Connection::invalidate), says that it was done.
+    ///
+    /// If it fails, the next `Done` with an error and a ticket that no call returned is for it: the keys whose
+    /// registrations are not known to be done are lost ([`FastKey::is_lost`]) when they see it.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; the key is unchanged.
+    #[inline(always)]
+    pub fn register_unreported(
+        &mut self,
+        key: &mut FastKey,
+        access: AccessFlags,
+    ) -> Result<RemoteAddress, RefusedReason> {
+        if !key.pd().is_same(self.qp.pd()) {
+            return Err(RefusedReason::ForeignKey);
+        }
+        let wqebbs = key.most_wqebbs();
+        let completes = self.in_flight.unreported_completes(wqebbs)?;
+        let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
+        let flags = signalled_if(completes) | *self.fence;
+        // SAFETY: the buffers keep their regions registered, and nobody has a reference to a region's memory. `FastKey`
+        // keeps the buffers, and the list, until the key is free or destroyed. It is free when it was invalidated,
+        // which the card does after this work request.
+        let remote = key.register(access, |key, new| unsafe { sends.register(UNREPORTED, flags, key, new) })?;
+        *self.fence = sends.fence_after_update();
+        self.in_flight.keep_unreported(wqebbs, completes);
+        key.registering(self.qp.qpn(), Ticket::UNREPORTED);
+        Ok(remote)
     }
 
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::batch::{ConnectionBatch, ConnectionReceives};
 use super::fast_key::FastKey;
-use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket, UNREPORTED};
+use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket};
 use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
@@ -155,7 +155,7 @@ impl<S: Connected> Connection<S> {
     /// Starts a batch of sends, writes and, if reliable, reads and atomics, with one doorbell.
     #[inline(always)]
     pub fn batch(&mut self) -> ConnectionBatch<'_, S> {
-        ConnectionBatch::new(self.link.queues.send.as_mut(), &mut self.in_flight, &mut self.fence)
+        ConnectionBatch::new(&self.link.qp, self.link.queues.send.as_mut(), &mut self.in_flight, &mut self.fence)
     }
 
     /// Starts a batch of receives.
@@ -206,6 +206,19 @@ impl<S: Connected> Connection<S> {
     #[inline]
     pub fn send_inline_unreported(&mut self, data: &[u8]) -> Result<(), RefusedReason> {
         self.batch().send_inline_unreported(data)
+    }
+
+    /// SEND of `buffer`, which waits in the queue until it is [asked for](Self::reclaim): see
+    /// [`ConnectionBatch::send_kept`]. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn send_kept(&mut self, buffer: Buffer) -> Result<Kept, Refused> {
+        self.batch().send_kept(buffer)
+    }
+
+    /// The buffer of a send, once polls have met its completion; `None` before, and when it is back already.
+    #[inline]
+    pub fn reclaim(&mut self, kept: &Kept) -> Option<Buffer> {
+        self.in_flight.reclaim(kept)
     }
 
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
@@ -487,9 +500,12 @@ impl<S: Connected> Wait for Connection<S> {
         loop {
             let Some((wr_id, result)) = self.link.queues.poll()? else { return Ok(None) };
             match result {
-                Ok(_) if wr_id == UNREPORTED => {}
-                Err(error) if wr_id == UNREPORTED => return Ok(Some(Done::of_unreported(error))),
-                result => return self.in_flight.done_all(wr_id, result, &mut self.met).map(Some),
+                result if wr_id < KEPT => return self.in_flight.done_all(wr_id, result, &mut self.met).map(Some),
+                result => {
+                    if let Some(done) = self.in_flight.done_silently(wr_id, result, &mut self.met)? {
+                        return Ok(Some(done));
+                    }
+                }
             }
         }
     }

@@ -109,7 +109,7 @@ impl DatagramQueue {
     #[inline(always)]
     pub fn batch(&mut self) -> Option<DatagramBatch<'_>> {
         let queue = self.queues.send.as_mut()?;
-        Some(DatagramBatch::new(Some(queue), &mut self.in_flight, &mut self.fence))
+        Some(DatagramBatch::new(&self.qp, Some(queue), &mut self.in_flight, &mut self.fence))
     }
 
     /// Starts a batch of receives, which go to the card together.

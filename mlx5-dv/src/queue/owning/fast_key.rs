@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx5_prm::wqe::SEGMENT;
+use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::in_flight::{Done, RefusedReason, Ticket};
 use super::key_life::KeyLife;
@@ -132,6 +132,7 @@ impl FastKey {
     /// free, or of another protection domain than the buffer's region; or if the buffer is
     /// [exclusive](Buffer::is_exclusive): a remote reaches what a key opens. A key of pages also refuses a buffer that
     /// would leave a gap.
+    #[inline]
     pub fn push(&mut self, buffer: Buffer) -> Result<(), Buffer> {
         if !self.is_free() || buffer.is_exclusive() || !buffer.pd().is_same(self.pd()) || !self.has_room(&buffer) {
             return Err(buffer);
@@ -141,6 +142,7 @@ impl FastKey {
         Ok(())
     }
 
+    #[inline]
     fn has_room(&self, buffer: &Buffer) -> bool {
         let entries = self.key.options().entries as usize;
         let KeyLayout::Pages { log_page_size } = self.key.options().layout else { return self.parts.len() < entries };
@@ -199,6 +201,7 @@ impl FastKey {
     }
 
     /// Checks that `access` allows no writing in regions that do not.
+    #[inline]
     fn check_rights(&self, access: AccessFlags) -> Result<(), RefusedReason> {
         let writable = |part: &Buffer| part.access().contains(AccessFlags::LOCAL_WRITE);
         let is_allowed = !access.contains(AccessFlags::LOCAL_WRITE) || self.parts.iter().all(writable);
@@ -247,6 +250,13 @@ impl FastKey {
         Ok(post(&self.key, &registration)?)
     }
 
+    /// Most WQEBBs of a registration: two of segments, and its list.
+    #[inline]
+    pub(super) fn most_wqebbs(&self) -> u32 {
+        let inline = self.lists.most_inline.min(self.key.options().entries as usize);
+        2 + inline.div_ceil(WQEBB / SEGMENT) as u32
+    }
+
     /// A work request registers it; `ticket` on queue pair `qpn` completes it.
     pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket) {
         self.life.registering(qpn, ticket);
@@ -265,6 +275,7 @@ impl FastKey {
 }
 
 impl Lists {
+    #[inline]
     fn of_parts(&mut self, parts: &[Buffer]) -> KeyMemory<'_> {
         self.segments.clear();
         self.segments.extend(parts.iter().map(Buffer::segment));

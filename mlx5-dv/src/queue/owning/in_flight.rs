@@ -12,6 +12,11 @@ use crate::timestamp::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// Of work requests that are not reported.
+    pub(super) const UNREPORTED: Ticket = Ticket(u64::MAX);
+}
+
 /// A completed work request, with its buffer. One of several buffers is completed by as many, with the same ticket, in
 /// the order of the buffers.
 ///
@@ -41,13 +46,33 @@ struct Part {
 /// The `wr_id` of work requests that leave nothing to return: no slot of a table has it.
 pub(super) const UNREPORTED: u64 = u64::MAX;
 
+/// The bit of a `wr_id` that says that a send keeps its buffer until it is asked for; the others are its slot.
+pub(super) const KEPT: u64 = 1 << 63;
+
+/// Most CQEs of unreported work requests in flight: completion queues have room for them beside those of the slots.
+pub(super) const UNREPORTED_CQES: u32 = 8;
+
+/// A send that keeps its buffer until it is [asked for](crate::queue::Connection::reclaim).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    ticket: Ticket,
+    slot: u32,
+}
+
+impl Kept {
+    /// The ticket of the [`Done`] that it has if it fails.
+    pub fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+}
+
 /// The part that is the whole message.
 const WHOLE: Part = Part { offset: 0, is_last: true };
 
 impl Done {
     /// A work request that was not to be reported, and failed.
     pub(super) fn of_unreported(error: WorkError) -> Self {
-        Done { ticket: Ticket(u64::MAX), buffer: None, result: Err(error), part: WHOLE }
+        Done { ticket: Ticket::UNREPORTED, buffer: None, result: Err(error), part: WHOLE }
     }
 
     /// Of a work request that completed alone, and succeeded.
@@ -155,6 +180,8 @@ struct Entry {
     first: u32,
     /// Slot of the group's next entry; the entry's own, if it is the last.
     next: u32,
+    /// Whether it is a kept one whose completion has come.
+    is_done: bool,
 }
 
 /// A group to which more entries are added.
@@ -217,7 +244,7 @@ impl Table {
             None => slot,
         };
         self.open = (!ends).then_some(Open { first, last: slot });
-        self.slots[slot as usize] = Some(Entry { ticket, buffer, first, next: slot });
+        self.slots[slot as usize] = Some(Entry { ticket, buffer, first, next: slot, is_done: false });
     }
 
     /// Makes `slot` the last of the open group, and returns the group's first.
@@ -260,26 +287,26 @@ impl Table {
         Some(entry)
     }
 
-    /// Takes the entries of the group of `end`, which was taken from `slot`, that come before it; passes them to
-    /// `each` in order. Those that come after it, which only an error leaves, are a group from then on.
+    /// Takes the entries that come before that of `slot` in its group, from `first`; passes them to `each` in order.
+    /// Those that come after it, from `next`, which only an error leaves, are a group from then on.
     #[cold]
-    fn take_before(&mut self, end: &Entry, slot: u32, mut each: impl FnMut(Entry)) {
-        let mut at = end.first;
+    fn take_before(&mut self, slot: u32, first: u32, next: u32, mut each: impl FnMut(Entry)) {
+        let mut at = first;
         while at != slot
             && let Some(entry) = self.take(at.into())
         {
             at = entry.next;
             each(entry);
         }
-        let rest = (end.next != slot).then_some(end.next);
+        let rest = (next != slot).then_some(next);
         let mut at = rest;
         while let Some(entry) = at.and_then(|slot| self.slots[slot as usize].as_mut()) {
-            entry.first = end.next;
+            entry.first = next;
             at = (Some(entry.next) != at).then_some(entry.next);
         }
         self.open = match (self.open, rest) {
-            (Some(open), Some(first)) if open.first == end.first => Some(Open { first, ..open }),
-            (Some(open), None) if open.first == end.first => None,
+            (Some(open), Some(rest)) if open.first == first => Some(Open { first: rest, ..open }),
+            (Some(open), None) if open.first == first => None,
             (open, _) => open,
         };
     }
@@ -291,8 +318,10 @@ pub(super) struct InFlight {
     sends: Table,
     receives: Table,
     tickets: u64,
-    /// Sends posted since the last that has a CQE, without one and without a slot.
+    /// WQEBBs posted since the last that has a CQE, without one and without a slot.
     unreported: u32,
+    /// Those that have a CQE and no slot, in flight.
+    unreported_cqes: u32,
 }
 
 impl InFlight {
@@ -304,7 +333,7 @@ impl InFlight {
     /// Tables for queues of a depth and a number of buffers of each work request.
     pub(super) fn of_several(sends: (u32, u16), receives: (u32, u16)) -> Self {
         let table = |(depth, sges)| Table::new(depth, sges);
-        InFlight { sends: table(sends), receives: table(receives), tickets: 0, unreported: 0 }
+        InFlight { sends: table(sends), receives: table(receives), tickets: 0, unreported: 0, unreported_cqes: 0 }
     }
 
     /// The `wr_id` of the next work request.
@@ -322,13 +351,86 @@ impl InFlight {
         self.sends.free.len() > 1
     }
 
-    /// Whether the next send that leaves nothing to return needs a CQE all the same, so that the ring never fills with
-    /// ones that have none; counts it.
+    /// Whether the next work request that leaves nothing to return, of up to `wqebbs`, needs a CQE all the same, so
+    /// that the ring never fills with ones that have none.
+    ///
+    /// # Errors
+    /// `Full` while the completion queue has no room for one more.
     #[inline(always)]
-    pub(super) fn count_unreported(&mut self) -> bool {
-        let completes = self.unreported >= self.sends.depth / 4;
-        self.unreported = if completes { 0 } else { self.unreported + 1 };
-        completes
+    pub(super) fn unreported_completes(&self, wqebbs: u32) -> Result<bool, PostError> {
+        let completes = self.unreported + wqebbs > self.sends.depth / 4;
+        if completes && self.unreported_cqes >= UNREPORTED_CQES {
+            return Err(Full.into());
+        }
+        Ok(completes)
+    }
+
+    /// Such a work request was posted, with a CQE or without.
+    #[inline(always)]
+    pub(super) fn keep_unreported(&mut self, wqebbs: u32, completes: bool) {
+        if completes {
+            self.unreported = 0;
+            self.unreported_cqes += 1;
+        } else {
+            self.unreported += wqebbs;
+        }
+    }
+
+    /// A work request whose `wr_id` is [`UNREPORTED`] or has [`KEPT`] completed: what is to be reported all the same.
+    /// What completes with it is added to `later`, in order.
+    #[inline(always)]
+    pub(super) fn done_silently(
+        &mut self,
+        wr_id: u64,
+        result: Result<Completion, WorkError>,
+        later: &mut VecDeque<Done>,
+    ) -> Result<Option<Done>, RetireError> {
+        match result {
+            Ok(completion) if wr_id != UNREPORTED => self.done_kept(wr_id & !KEPT, completion, later),
+            Err(_) if wr_id != UNREPORTED => self.done_all(wr_id & !KEPT, result, later).map(Some),
+            result => {
+                self.unreported_cqes = self.unreported_cqes.saturating_sub(1);
+                Ok(result.err().map(Done::of_unreported))
+            }
+        }
+    }
+
+    /// A send that keeps its buffer succeeded. Reported are the quiet ones before it.
+    #[inline(always)]
+    fn done_kept(
+        &mut self,
+        slot: u64,
+        completion: Completion,
+        later: &mut VecDeque<Done>,
+    ) -> Result<Option<Done>, RetireError> {
+        let entry = usize::try_from(slot).ok().and_then(|slot| self.sends.slots.get_mut(slot)?.as_mut());
+        let entry = entry.ok_or_else(|| RetireError::nothing_in_flight(completion.work))?;
+        entry.is_done = true;
+        let (slot, first, next) = (slot as u32, entry.first, entry.next);
+        if (first, next) == (slot, slot) {
+            return Ok(None);
+        }
+        (entry.first, entry.next) = (slot, slot);
+        let mut group = Group { ticket: entry.ticket, result: Ok(completion), offset: 0 };
+        self.sends
+            .take_before(slot, first, next, |entry| later.push_back(group.done(entry.ticket, entry.buffer, false)));
+        Ok(later.pop_front())
+    }
+
+    /// The buffer of a send that has completed.
+    #[inline(always)]
+    pub(super) fn reclaim(&mut self, kept: &Kept) -> Option<Buffer> {
+        let entry = self.sends.slots.get(kept.slot as usize)?.as_ref()?;
+        if !entry.is_done || entry.ticket != kept.ticket {
+            return None;
+        }
+        self.sends.take(kept.slot.into())?.buffer
+    }
+
+    /// Stores the buffer of what was posted with [`KEPT`] and the `wr_id` of [`next`](Self::next).
+    #[inline(always)]
+    pub(super) fn keep_kept(&mut self, slot: u64, buffer: Buffer) -> Kept {
+        Kept { slot: slot as u32, ticket: self.keep_one(Side::Send, Some(buffer), true) }
     }
 
     /// Whether quiet sends are in flight that no later one reports.
@@ -433,7 +535,7 @@ impl InFlight {
     ) -> Done<C> {
         let mut group = Group { ticket: end.ticket, result, offset: 0 };
         let mut first = None;
-        table.take_before(&end, slot, |entry| {
+        table.take_before(slot, end.first, end.next, |entry| {
             let done = group.done(entry.ticket, entry.buffer, false);
             match first {
                 None => first = Some(done),
@@ -463,7 +565,7 @@ impl InFlight {
 
     /// Returns all buffers; nothing is in flight afterwards.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Buffer> {
-        self.unreported = 0;
+        (self.unreported, self.unreported_cqes) = (0, 0);
         self.sends.drain().chain(self.receives.drain())
     }
 

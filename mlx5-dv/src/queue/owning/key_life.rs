@@ -70,6 +70,7 @@ impl KeyLife {
         self.state = State::Free;
     }
 
+    #[inline]
     pub(super) fn check_free(&self) -> Result<(), RefusedReason> {
         if self.is_free() { Ok(()) } else { Err(RefusedReason::KeyInUse) }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mlx5_prm::values::PathMtu;
 
+use super::in_flight::UNREPORTED_CQES;
 use super::queues::Queues;
 use crate::clock::Clock;
 use crate::device::Device;
@@ -148,7 +149,7 @@ impl<S: Connected> Link<S> {
 
     /// As [`new`](Self::new), but rings through `uar`, which others may use, too.
     pub(super) fn on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
-        let entries = options.send_depth.saturating_add(options.recv_depth);
+        let entries = options.send_depth.saturating_add(options.recv_depth).saturating_add(UNREPORTED_CQES);
         let mut cq_options =
             CqOptions::default().entries(entries).vector(options.vector).moderation(options.moderation);
         cq_options.events = options.events;

@@ -20,8 +20,8 @@ use crate::wire::{COMMAND, CmReject, CmReply, CmRequest, CmStatus};
 
 /// How long a pause is while a call waits for an answer.
 pub(super) const PAUSE: Duration = Duration::from_micros(20);
-/// Work requests that a command needs at most: a registration, the capsule, an invalidation.
-const REQUESTS: u32 = 3;
+/// Work requests that a command needs at most: a registration, which is as long as two, the capsule, an invalidation.
+const REQUESTS: u32 = 4;
 
 /// How long ended connections are waited for. Those that the remote answers are forgotten after a second.
 const TIMEWAIT: Duration = Duration::from_secs(3);

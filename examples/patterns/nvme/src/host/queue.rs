@@ -9,8 +9,7 @@ use mlx5_dv::objects::{
     AccessFlags, Buffer, ExclusiveRegion, Pd, QueuePair, RtrAttributes, RtsAttributes, UmrKeyOptions,
 };
 use mlx5_dv::queue::{
-    Completion as WorkCompletion, Connection, Done, FastKey, Operation, RefusedReason, RemoteAddress, Side, Ticket,
-    WorkError,
+    Completion as WorkCompletion, Connection, Done, FastKey, Kept, Operation, RefusedReason, Side, Ticket, WorkError,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -85,8 +84,8 @@ struct Pending {
     user: u64,
     /// The buffer, unless a work request or a key has it.
     buffer: Option<IoBuffer>,
-    /// Whether a work request still has the buffer.
-    sending: bool,
+    /// The work request that still has the buffer.
+    sending: Option<Kept>,
     answer: Option<(Status, u64)>,
 }
 
@@ -97,16 +96,6 @@ struct Slot {
     key: Option<FastKey>,
 }
 
-/// What a work request of the send queue that completes is for. They complete in order. Capsules without a buffer
-/// do not: the answer says that one has arrived.
-#[derive(Debug, Clone, Copy)]
-enum Purpose {
-    /// A capsule with the buffer of a slot.
-    Data(usize),
-    /// A key of a slot changes.
-    Key(usize),
-}
-
 #[derive(Debug)]
 pub(super) struct Queue {
     connection: Connection,
@@ -114,7 +103,11 @@ pub(super) struct Queue {
     qid: u16,
     slots: Vec<Slot>,
     free: Vec<usize>,
-    sends: VecDeque<(Ticket, Purpose)>,
+    /// Slots whose keys are being closed, in order. Nothing else that is sent is reported: the answer says that its
+    /// capsule has arrived, and its key was opened.
+    closing: VecDeque<(Ticket, usize)>,
+    /// Slots that were answered, in order, but whose capsules are not known to have arrived.
+    unsent: VecDeque<usize>,
     /// Longest data in a capsule, in bytes.
     in_capsule: usize,
     broken: Option<WorkError>,
@@ -145,7 +138,8 @@ impl Queue {
             clock: pd.device().clock().clone(),
             slots: slots.collect(),
             free: (0..depth.into()).rev().collect(),
-            sends: VecDeque::with_capacity(usize::from(depth) * 3),
+            closing: VecDeque::with_capacity(depth.into()),
+            unsent: VecDeque::with_capacity(depth.into()),
             connection,
             link,
             qid,
@@ -215,7 +209,7 @@ impl Queue {
         let command = Command { command_id: self.command_id(slot).into(), ..command };
         let pending = match data {
             Data::None => self.send(command.without_data(), None),
-            Data::Out(buffer) if buffer.len() <= self.in_capsule => self.send_in_capsule(slot, command, buffer),
+            Data::Out(buffer) if buffer.len() <= self.in_capsule => self.send_in_capsule(command, buffer),
             Data::In(buffer) => self.send_keyed(slot, command, buffer, AccessFlags::REMOTE_WRITE),
             Data::Out(buffer) => self.send_keyed(slot, command, buffer, AccessFlags::REMOTE_READ),
         }?;
@@ -231,20 +225,17 @@ impl Queue {
     /// Sends a capsule without data; `buffer` stays with the command.
     fn send(&mut self, command: Command, buffer: Option<IoBuffer>) -> Result<Pending, Refused> {
         match self.connection.send_inline_unreported(command.as_bytes()) {
-            Ok(()) => Ok(Pending { user: 0, buffer, sending: false, answer: None }),
+            Ok(()) => Ok(Pending { user: 0, buffer, sending: None, answer: None }),
             Err(reason) => Err(Refused { buffer, reason: reason.into() }),
         }
     }
 
-    fn send_in_capsule(&mut self, slot: usize, command: Command, mut buffer: IoBuffer) -> Result<Pending, Refused> {
+    fn send_in_capsule(&mut self, command: Command, mut buffer: IoBuffer) -> Result<Pending, Refused> {
         let length = (buffer.len() as u32).into();
         let sgl = OffsetSgl { length, kind: sgl_type::IN_CAPSULE, ..OffsetSgl::default() };
         buffer.put_command(command.data(&sgl).as_bytes());
-        match self.connection.send(buffer.into_inner()) {
-            Ok(ticket) => {
-                self.sends.push_back((ticket, Purpose::Data(slot)));
-                Ok(Pending { user: 0, buffer: None, sending: true, answer: None })
-            }
+        match self.connection.send_kept(buffer.into_inner()) {
+            Ok(kept) => Ok(Pending { user: 0, buffer: None, sending: Some(kept), answer: None }),
             Err(refused) => Err(Refused { buffer: refused.buffer.map(IoBuffer::of), reason: refused.reason.into() }),
         }
     }
@@ -259,9 +250,7 @@ impl Queue {
     ) -> Result<Pending, Refused> {
         let length = buffer.len() as u32;
         if self.slots[slot].key.is_some() {
-            let remote = self.register(slot, buffer, access)?;
-            let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED_INVALIDATE);
-            return self.send(command.data(&sgl), None);
+            return self.send_registered(slot, command, buffer, access);
         }
         if let Some(lacks) = lacks(&buffer, access) {
             return Err(Refused { buffer: Some(buffer), reason: SubmitError::Access(lacks) });
@@ -271,21 +260,32 @@ impl Queue {
         self.send(command.data(&sgl), Some(buffer))
     }
 
-    /// Registers `buffer` by the key of a slot.
-    fn register(&mut self, slot: usize, buffer: IoBuffer, access: AccessFlags) -> Result<RemoteAddress, Refused> {
+    /// Registers `buffer` by the key of a slot, and sends a capsule that says so.
+    fn send_registered(
+        &mut self,
+        slot: usize,
+        command: Command,
+        buffer: IoBuffer,
+        access: AccessFlags,
+    ) -> Result<Pending, Refused> {
+        let length = buffer.len() as u32;
         let refused = |buffer: Option<Buffer>, reason: RefusedReason| Refused {
             buffer: buffer.map(IoBuffer::of),
             reason: reason.into(),
         };
         let Some(key) = &mut self.slots[slot].key else { return Err(refused(None, RefusedReason::KeyNotRegistered)) };
         key.push(buffer.into_inner()).map_err(|buffer| refused(Some(buffer), RefusedReason::KeyInUse))?;
+        let mut batch = self.connection.batch();
         // A key that lets the remote write must let this side write, too.
-        match self.connection.register(key, access | AccessFlags::LOCAL_WRITE) {
-            Ok((ticket, remote)) => {
-                self.sends.push_back((ticket, Purpose::Key(slot)));
-                Ok(remote)
-            }
-            Err(reason) => Err(refused(key.parts().next(), reason)),
+        let remote = match batch.register_unreported(key, access | AccessFlags::LOCAL_WRITE) {
+            Ok(remote) => remote,
+            Err(reason) => return Err(refused(key.parts().next(), reason)),
+        };
+        let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED_INVALIDATE);
+        match batch.send_inline_unreported(command.data(&sgl).as_bytes()) {
+            Ok(()) => Ok(Pending { user: 0, buffer: None, sending: None, answer: None }),
+            // The key is open, and only a command closes it: the queue has room for all commands, so it is broken.
+            Err(reason) => Err(refused(None, reason)),
         }
     }
 
@@ -294,7 +294,7 @@ impl Queue {
         while let Some(done) = self.connection.poll().map_err(mlx5_dv::Error::from)? {
             let slot = match done.result {
                 Ok(completion) if completion.work.side == Side::Receive => self.answered(done, &completion)?,
-                Ok(_) => self.sent(done)?,
+                Ok(_) => self.closed(&done)?,
                 Err(error) => {
                     self.broken.get_or_insert(error);
                     self.flushed(done);
@@ -305,32 +305,30 @@ impl Queue {
                 return Ok(Some(completed));
             }
         }
-        self.check().map(|()| None)
+        match self.sent_late() {
+            Some(completed) => Ok(Some(completed)),
+            None => self.check().map(|()| None),
+        }
     }
 
-    /// A work request of the send queue is done: the slot that has waited for it.
-    fn sent(&mut self, done: Done) -> Result<usize, HostError> {
-        let Some((_, purpose)) = self.sends.pop_front().filter(|(ticket, _)| *ticket == done.ticket) else {
-            return Err(self.protocol("a send that completed out of order".into()));
+    /// The next command whose capsule is known to have arrived after its answer came.
+    fn sent_late(&mut self) -> Option<Completed> {
+        let slot = self.unsent.pop_front()?;
+        let completed = self.finish(slot);
+        if completed.is_none() {
+            // `finish` put it last.
+            self.unsent.rotate_right(1);
+        }
+        completed
+    }
+
+    /// A key was closed: its slot.
+    fn closed(&mut self, done: &Done) -> Result<usize, HostError> {
+        let Some((_, slot)) = self.closing.pop_front().filter(|(ticket, _)| *ticket == done.ticket) else {
+            return Err(self.protocol("a work request that completed out of order".into()));
         };
-        match purpose {
-            Purpose::Data(slot) => {
-                self.returned(slot, done.buffer);
-                Ok(slot)
-            }
-            Purpose::Key(slot) => {
-                self.settle(slot, &done);
-                Ok(slot)
-            }
-        }
-    }
-
-    /// The work request that had the buffer of a slot is done, or was flushed.
-    fn returned(&mut self, slot: usize, buffer: Option<Buffer>) {
-        if let Some(pending) = &mut self.slots[slot].pending {
-            pending.buffer = buffer.map(IoBuffer::of);
-            pending.sending = false;
-        }
+        self.settle(slot, done);
+        Ok(slot)
     }
 
     /// A work request changed the key of a slot, or failed to.
@@ -377,7 +375,7 @@ impl Queue {
         }
         let posted = self.connection.invalidate(key);
         let ticket = posted.map_err(|reason| HostError::Post { queue: self.qid, reason })?;
-        self.sends.push_back((ticket, Purpose::Key(slot)));
+        self.closing.push_back((ticket, slot));
         Ok(())
     }
 
@@ -385,10 +383,19 @@ impl Queue {
     #[inline(always)]
     fn finish(&mut self, index: usize) -> Option<Completed> {
         let slot = &mut self.slots[index];
-        let pending = slot.pending.as_ref()?;
+        let pending = slot.pending.as_mut()?;
         let (status, result) = pending.answer?;
-        if pending.sending || slot.key.as_ref().is_some_and(|key| !key.is_free()) {
+        if slot.key.as_ref().is_some_and(|key| !key.is_free()) {
             return None;
+        }
+        if let Some(kept) = pending.sending {
+            match self.connection.reclaim(&kept) {
+                Some(buffer) => (pending.buffer, pending.sending) = (Some(IoBuffer::of(buffer)), None),
+                None => {
+                    self.unsent.push_back(index);
+                    return None;
+                }
+            }
         }
         let Pending { user, buffer, .. } = slot.pending.take()?;
         slot.generation = (slot.generation + 1) & (u16::MAX >> SLOT_BITS);
@@ -402,11 +409,22 @@ impl Queue {
 
     /// A work request of a broken connection is back: its slot gets its buffer.
     fn flushed(&mut self, done: Done) {
+        if let Some((_, slot)) = self.closing.pop_front_if(|(ticket, _)| *ticket == done.ticket) {
+            return self.settle(slot, &done);
+        }
+        let sent = |pending: &&mut Pending| pending.sending.is_some_and(|kept| kept.ticket() == done.ticket);
         // A capsule without a buffer is not among them.
-        let Some((_, purpose)) = self.sends.pop_front_if(|(ticket, _)| *ticket == done.ticket) else { return };
-        match purpose {
-            Purpose::Data(slot) => self.returned(slot, done.buffer),
-            Purpose::Key(slot) => self.settle(slot, &done),
+        if let Some(pending) = self.slots.iter_mut().filter_map(|slot| slot.pending.as_mut()).find(sent) {
+            (pending.buffer, pending.sending) = (done.buffer.map(IoBuffer::of), None);
+        }
+    }
+
+    /// Gives slots the buffers of capsules that have arrived, though no answer came.
+    fn reclaim(&mut self) {
+        for pending in self.slots.iter_mut().filter_map(|slot| slot.pending.as_mut()) {
+            if let Some(buffer) = pending.sending.and_then(|kept| self.connection.reclaim(&kept)) {
+                (pending.buffer, pending.sending) = (Some(IoBuffer::of(buffer)), None);
+            }
         }
     }
 
@@ -414,10 +432,14 @@ impl Queue {
     pub(super) fn close(mut self) -> Vec<Unfinished> {
         let deadline = self.clock.now() + FLUSH;
         let mut error = self.connection.queue_pair().to_error().err();
+        self.reclaim();
         while error.is_none() && self.connection.in_flight() != (0, 0) && self.clock.now() < deadline {
             match self.connection.poll() {
                 Ok(Some(done)) => self.flushed(done),
-                Ok(None) => self.clock.pause(Duration::from_micros(100)),
+                Ok(None) => {
+                    self.reclaim();
+                    self.clock.pause(Duration::from_micros(100));
+                }
                 Err(broken) => error = Some(broken.into()),
             }
         }

@@ -14,7 +14,7 @@ use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 
 use super::batch::ConnectionBatch;
-use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket, UNREPORTED};
+use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED_CQES};
 use super::receives::Receives;
 use super::setup::{self, Peer};
 use crate::access::AsyncEvent;
@@ -296,8 +296,15 @@ impl<C> Hub<C> {
     /// Starts a batch of sends, writes, reads and atomics of `connection`, with one doorbell; `None` if it has left.
     #[inline(always)]
     pub fn batch(&mut self, connection: ConnectionId) -> Option<ConnectionBatch<'_>> {
-        let Member { send, in_flight, fence, .. } = self.members.get_mut(connection)?;
-        Some(ConnectionBatch::new(send.as_mut(), in_flight, fence))
+        let Member { qp, send, in_flight, fence, .. } = self.members.get_mut(connection)?;
+        Some(ConnectionBatch::new(qp, send.as_mut(), in_flight, fence))
+    }
+
+    /// The buffer of a [kept send](ConnectionBatch::send_kept) of `connection`, once polls have met its completion;
+    /// `None` before, when it is back already, and when the connection has left.
+    #[inline]
+    pub fn reclaim(&mut self, connection: ConnectionId, kept: &Kept) -> Option<Buffer> {
+        self.members.get_mut(connection)?.in_flight.reclaim(kept)
     }
 
     /// SEND of `buffer`. Errors: [`Refused`], with the buffer.
@@ -503,13 +510,13 @@ impl<C> Hub<C> {
         }
         let found = connection.and_then(|id| Some((id, self.members.get_mut(id)?)));
         let (id, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
-        if wr_id == UNREPORTED {
-            return Ok(result.err().map(|error| (id, Done::of_unreported(error))));
-        }
-        let done = member.in_flight.done_all(wr_id, result, &mut self.later)?;
+        let done = match wr_id < KEPT {
+            true => Some(member.in_flight.done_all(wr_id, result, &mut self.later)?),
+            false => member.in_flight.done_silently(wr_id, result, &mut self.later)?,
+        };
         // Empty, but after quiet work requests and those of several buffers.
         self.deferred.extend(self.later.drain(..).map(|done| (id, done)));
-        Ok(Some((id, done)))
+        Ok(done.map(|done| (id, done)))
     }
 
     /// Waits until [`poll`](Self::poll) may have something: returns at once, or sleeps if `events` is set.
@@ -643,9 +650,9 @@ impl<C> Hub<C> {
 }
 
 /// Maximum number of completions at once in a hub with `options`: one for each receive, which completes once until it
-/// is posted again, and one for each send of each connection.
+/// is posted again, one for each send of each connection, and some for its unreported ones.
 fn entries(options: &HubOptions, shared: &SharedReceiveQueue) -> u32 {
-    let sends = options.connections.saturating_mul(options.each.send_depth);
+    let sends = options.connections.saturating_mul(options.each.send_depth.saturating_add(UNREPORTED_CQES));
     sends.saturating_add(shared.capacity() as u32)
 }
 
