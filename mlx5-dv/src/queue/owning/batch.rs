@@ -245,8 +245,8 @@ impl<S: Connected> ConnectionBatch<'_, S> {
     /// ([`Connection::reclaim`](crate::queue::Connection::reclaim)): polls take its completion for themselves. It costs
     /// less than a [`Done`](crate::queue::Done). For a request whose answer is what the program waits for.
     ///
-    /// It keeps its slot of the queue until then. One that fails, or is flushed, has a `Done` with its error, its
-    /// buffer and the [ticket](Kept::ticket).
+    /// No wait ends with it. It keeps its slot of the queue until the buffer is back. One that fails, or is flushed, has
+    /// a `Done` with its error, its buffer and the [ticket](Kept::ticket).
     ///
     /// # Errors
     /// [`Refused`], with the buffer.
