@@ -245,7 +245,7 @@ impl<S: Connected> ConnectionBatch<'_, S> {
     /// ([`Connection::reclaim`](crate::queue::Connection::reclaim)): polls take its completion for themselves. It costs
     /// less than a [`Done`](crate::queue::Done). For a request whose answer is what the program waits for.
     ///
-    /// No wait ends with it. It keeps its slot of the queue until the buffer is back. One that fails, or is flushed, has
+    /// No wait ends with it. It keeps its slot of the queue until the buffer is back. One that fails or is flushed has
     /// a `Done` with its error, its buffer and the [ticket](Kept::ticket).
     ///
     /// # Errors
