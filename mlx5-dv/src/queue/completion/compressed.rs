@@ -16,14 +16,10 @@ use mlx5_prm::cqe::{
 use mlx5_prm::layout::Layout;
 
 use super::decode::{Completion, FrameCompletion, WorkError, decode, decode_frame};
-use super::ring::{CqRing, Received};
+use super::ring::{ARRAY, CqRing, Minis, Received};
 use super::{CompletionQueue, PollReceived};
 use crate::error::Error;
 use crate::objects::{Compression, Cq, CqOptions, Uar};
-
-/// Mini CQEs of an entry, and bytes of one.
-const ARRAY: u32 = 8;
-const MINI: usize = 8;
 
 /// A completion queue whose receives the card compresses: fewer bytes across PCIe. As [`CompletionQueue`]; a type of
 /// its own, so that polling others does not look for titles.
@@ -34,17 +30,14 @@ pub struct CompressedCompletionQueue {
     pub(in crate::queue) queue: CompletionQueue,
     format: Compression,
     block: Block,
-    /// Whether there may be stale completions, since `begin`.
-    has_former: bool,
 }
 
 /// The block that is polled.
 struct Block {
     title: Cqe,
-    minis: [u8; ARRAY as usize * MINI],
     /// Position of the title in the ring.
     start: u32,
-    /// Its completions, and how many were polled.
+    /// Its completions, and how many were polled. Both are 0 where there is no block.
     count: u32,
     polled: u32,
     /// WQE counter of the next completion, where mini CQEs have none.
@@ -66,9 +59,8 @@ impl CompressedCompletionQueue {
     /// As there; [`Error::Unsupported`] if the card does not compress (`cqe_compression`), or not in this form.
     pub fn create(uar: &Arc<Uar>, options: CqOptions, format: Compression) -> Result<Self, Error> {
         let queue = CompletionQueue::create(uar, options.compression(format))?;
-        let minis = [0; ARRAY as usize * MINI];
-        let block = Block { title: Cqe::ZERO, minis, start: 0, count: 0, polled: 0, counter: 0, is_received: false };
-        Ok(CompressedCompletionQueue { queue, format, block, has_former: false })
+        let block = Block { title: Cqe::ZERO, start: 0, count: 0, polled: 0, counter: 0, is_received: false };
+        Ok(CompressedCompletionQueue { queue, format, block })
     }
 
     /// The object, to be passed to queues.
@@ -111,7 +103,7 @@ impl CompressedCompletionQueue {
     #[inline]
     fn next(&mut self) -> Option<(Cqe, u32)> {
         let ring = &mut self.queue.ring;
-        if self.block.polled == self.block.count {
+        if self.block.count == 0 {
             if !ring.is_ready() {
                 return None;
             }
@@ -125,55 +117,93 @@ impl CompressedCompletionQueue {
             }
             self.block.begin(cqe, position);
         }
-        let at = self.block.polled;
-        self.block.read(ring);
-        let cqe = self.block.unpack(self.format);
-        if self.block.pass(ring) {
+        let position = self.block.start.wrapping_add(self.block.polled);
+        let mini = self.block.minis(ring).first().unwrap_or_default();
+        let cqe = self.block.unpack(self.format, &mini.to_be_bytes());
+        self.block.polled += 1;
+        if self.block.finish(ring) {
             ring.give_back();
         }
-        Some((cqe, self.block.start.wrapping_add(at)))
+        Some((cqe, position))
+    }
+}
+
+/// Where polls for receives are in a block.
+#[derive(Debug, Clone, Copy)]
+pub struct InBlock {
+    /// Of an array. The block counts them as polled, until `end`.
+    minis: Minis,
+    /// Of the second dword of a mini CQE, the bits that count bytes and strides.
+    counted: u32,
+    /// All is left to `poll`: completions may be stale, or mini CQEs have no WQE counter.
+    is_left: bool,
+}
+
+impl CompressedCompletionQueue {
+    /// The next mini CQEs of receives that succeeded; none if the next completion is another.
+    // Apart and by value: so the cursor stays in registers.
+    #[inline(never)]
+    fn next_minis(&mut self) -> Minis {
+        let (ring, block) = (&mut self.queue.ring, &mut self.block);
+        block.finish(ring);
+        if block.count == 0 {
+            if !ring.begins_block() {
+                return Minis::NONE;
+            }
+            let title = ring.entries.read::<true>(ring.consumed);
+            if !(1..=ring.entries.len()).contains(&title.byte_cnt()) {
+                return Minis::NONE;
+            }
+            block.begin(title, ring.consumed);
+        }
+        let minis = if block.is_received { block.minis(ring) } else { Minis::NONE };
+        block.polled += minis.len();
+        minis
     }
 }
 
 impl PollReceived for CompressedCompletionQueue {
-    // `poll` skips stale completions of a block that is begun, too.
+    type Cursor = InBlock;
+
     #[inline(always)]
-    fn begin(&mut self) {
-        self.has_former = self.queue.cq.has_former();
+    fn begin(&mut self) -> InBlock {
+        const FLOW_TAG: u32 = 0xff << 24;
+        let has_counter = !matches!(self.format, Compression::Hash | Compression::Checksum);
+        let counted = if let Compression::FlowTag = self.format { !FLOW_TAG } else { !0 };
+        InBlock { minis: Minis::NONE, counted, is_left: !has_counter || self.queue.cq.has_former() }
     }
 
     #[inline(always)]
-    fn received(&mut self) -> Option<Received> {
-        if self.has_former {
-            return None;
-        }
-        let (ring, block) = (&self.queue.ring, &mut self.block);
-        if block.polled == block.count {
-            if !ring.begins_block() {
-                return ring.received();
+    fn received(&mut self, cursor: &mut InBlock) -> Option<Received> {
+        if cursor.minis.is_empty() {
+            if cursor.is_left {
+                return None;
             }
-            block.begin_next(ring)?;
+            if self.block.count == 0 && !self.queue.ring.begins_block() {
+                return self.queue.ring.received();
+            }
+            cursor.minis = self.next_minis();
+            if self.block.count == 0 {
+                return self.queue.ring.received();
+            }
         }
-        block.is_received.then(|| {
-            block.read(ring);
-            block.received(self.format)
-        })
+        let mini = cursor.minis.first()?;
+        Some(Received { byte_count: mini as u32 & cursor.counted, counter: (mini >> 32) as u16 })
     }
 
     #[inline(always)]
-    fn pass(&mut self, received: Received) {
+    fn pass(&mut self, cursor: &mut InBlock) {
+        if !cursor.minis.pass() {
+            self.queue.ring.consumed = self.queue.ring.consumed.wrapping_add(1);
+        }
+    }
+
+    #[inline(always)]
+    fn end(&mut self, cursor: InBlock) {
         let (ring, block) = (&mut self.queue.ring, &mut self.block);
-        if block.polled == block.count {
-            ring.consumed = ring.consumed.wrapping_add(1);
-        } else {
-            block.count_strides(received.byte_count);
-            block.pass(ring);
-        }
-    }
-
-    #[inline(always)]
-    fn give_back(&mut self) {
-        self.queue.give_back();
+        block.polled -= cursor.minis.len();
+        block.finish(ring);
+        ring.give_back();
     }
 }
 
@@ -203,14 +233,6 @@ impl Block {
         self.is_received = title.opcode() == CqeOpcode::ResponderSend;
     }
 
-    /// Begins the block whose title is the next entry; `None` if that cannot be one.
-    #[inline(never)]
-    fn begin_next(&mut self, ring: &CqRing) -> Option<()> {
-        let title = ring.entries.read::<true>(ring.consumed);
-        let is_one = (1..=ring.entries.len()).contains(&title.byte_cnt());
-        is_one.then(|| self.begin(title, ring.consumed))
-    }
-
     /// Counts the strides of a mini CQE.
     #[inline(always)]
     fn count_strides(&mut self, byte_count: u32) {
@@ -218,55 +240,28 @@ impl Block {
         self.counter = self.counter.wrapping_add(strides.max(1));
     }
 
-    /// Copies the array of the next mini CQE, if it is the first of it.
+    /// The next mini CQEs, as far as they are in one array: at least one.
     #[inline(always)]
-    fn read(&mut self, ring: &CqRing) {
-        if self.polled.is_multiple_of(ARRAY) {
-            self.minis = ring.entries.read_raw(self.start.wrapping_add(self.polled.max(1)));
-        }
+    fn minis(&self, ring: &CqRing) -> Minis {
+        let first = self.polled / ARRAY * ARRAY;
+        ring.entries.minis(self.start.wrapping_add(first.max(1)), self.polled - first, self.count - first)
     }
 
-    /// Passes the next mini CQE. After the last one, whose block can be given back, `true`.
+    /// After its last completion: passes its entries, which can be given back, and is none any more. Then `true`.
     #[inline(always)]
-    fn pass(&mut self, ring: &mut CqRing) -> bool {
-        self.polled += 1;
-        let is_last = self.polled == self.count;
+    fn finish(&mut self, ring: &mut CqRing) -> bool {
+        let is_last = self.polled == self.count && self.count != 0;
         if is_last {
             ring.invalidate(self.start, self.count);
             ring.consumed = self.start.wrapping_add(self.count);
+            (self.count, self.polled) = (0, 0);
         }
         is_last
     }
 
-    /// What the next mini CQE says.
-    #[inline(always)]
-    fn received(&self, format: Compression) -> Received {
-        let start = (self.polled % ARRAY) as usize * MINI;
-        let bytes = self.minis.get(start..start + MINI).unwrap_or_default();
-        let (byte_count, counter) = match format {
-            Compression::Hash => (MiniCqeHash::read(bytes).unwrap_or_default().byte_cnt(), None),
-            Compression::Checksum => (MiniCqeChecksum::read(bytes).unwrap_or_default().byte_cnt(), None),
-            Compression::ChecksumStride => {
-                let mini = MiniCqeChecksum::read(bytes).unwrap_or_default();
-                (mini.byte_cnt(), Some(mini.stride_index()))
-            }
-            Compression::FlowTag => {
-                let mini = MiniCqeFlowTag::read(bytes).unwrap_or_default();
-                (mini.byte_cnt(), Some(mini.stride_index()))
-            }
-            Compression::HeaderType => {
-                let mini = MiniCqeHeaderType::read(bytes).unwrap_or_default();
-                (mini.byte_cnt(), Some(mini.stride_index()))
-            }
-        };
-        Received { byte_count, counter: counter.unwrap_or(self.counter) }
-    }
-
-    /// The next completion: the title with the fields of its mini CQE.
+    /// The next completion: the title with the fields of its mini CQE, `bytes`.
     #[inline]
-    fn unpack(&mut self, format: Compression) -> Cqe {
-        let start = (self.polled % ARRAY) as usize * MINI;
-        let bytes = self.minis.get(start..start + MINI).unwrap_or_default();
+    fn unpack(&mut self, format: Compression, bytes: &[u8]) -> Cqe {
         let mut cqe = self.title;
         cqe.w().cqe_format(CqeFormat::NoInlineData.number() as u8);
         match format {

@@ -304,18 +304,24 @@ impl CompletionQueue {
 }
 
 /// Polling for receives of which the length is all that is asked for.
+///
+/// What it needs from `begin` to `end` may be in a cursor of the caller's. `poll` must not be called between the two.
 pub trait PollReceived {
-    /// Before [`received`](Self::received): skips stale completions, or leaves all to `poll` while there may be some.
-    fn begin(&mut self);
+    /// What is known of the next completions.
+    type Cursor: Copy;
+    /// Begins: skips stale completions, or leaves all to `poll` while there may be some.
+    fn begin(&mut self) -> Self::Cursor;
     /// What the next completion says, if it is that of a receive that succeeded.
-    fn received(&mut self) -> Option<Received>;
-    /// Passes the completion, of which [`received`](Self::received) has returned this.
-    fn pass(&mut self, received: Received);
+    fn received(&mut self, cursor: &mut Self::Cursor) -> Option<Received>;
+    /// Passes the completion of which [`received`](Self::received) has told.
+    fn pass(&mut self, cursor: &mut Self::Cursor);
     /// Releases the entries that were passed.
-    fn give_back(&mut self);
+    fn end(&mut self, cursor: Self::Cursor);
 }
 
 impl PollReceived for CompletionQueue {
+    type Cursor = ();
+
     #[inline(always)]
     fn begin(&mut self) {
         if self.cq.has_former() {
@@ -324,17 +330,17 @@ impl PollReceived for CompletionQueue {
     }
 
     #[inline(always)]
-    fn received(&mut self) -> Option<Received> {
+    fn received(&mut self, (): &mut ()) -> Option<Received> {
         self.ring.received()
     }
 
     #[inline(always)]
-    fn pass(&mut self, _: Received) {
+    fn pass(&mut self, (): &mut ()) {
         self.ring.consumed = self.ring.consumed.wrapping_add(1);
     }
 
     #[inline(always)]
-    fn give_back(&mut self) {
+    fn end(&mut self, (): ()) {
         self.ring.give_back();
     }
 }

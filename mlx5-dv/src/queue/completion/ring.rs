@@ -50,6 +50,53 @@ pub struct Received {
     pub(in crate::queue) counter: u16,
 }
 
+/// Mini CQEs of an entry.
+pub(super) const ARRAY: u32 = (CQE / size_of::<u64>()) as u32;
+
+/// What is left of an array of mini CQEs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Minis {
+    next: NonNull<u64>,
+    end: NonNull<u64>,
+}
+
+impl Minis {
+    pub(super) const NONE: Minis = Minis { next: NonNull::dangling(), end: NonNull::dangling() };
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.next == self.end
+    }
+
+    /// How many are left.
+    #[inline(always)]
+    pub(super) fn len(&self) -> u32 {
+        ((self.end.addr().get() - self.next.addr().get()) / size_of::<u64>()) as u32
+    }
+
+    /// The next one, as a number: its first dword is the upper half.
+    #[inline(always)]
+    pub(super) fn first(&self) -> Option<u64> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: `Entries::minis` made it of an entry, aligned, and it ends before `end`; the ring is mapped while the
+        // `CqRing` lives, whose user alone keeps this, and whose entries are not given back before.
+        Some(u64::from_be(unsafe { self.next.read_volatile() }))
+    }
+
+    /// Passes the next one. Returns whether there is one.
+    #[inline(always)]
+    pub(super) fn pass(&mut self) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        // SAFETY: at most the end of the array.
+        self.next = unsafe { self.next.add(1) };
+        true
+    }
+}
+
 /// The entries. Copies refer to the same ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entries {
@@ -91,7 +138,7 @@ impl Entries {
     }
 
     /// What entry `position` says, if the card has written it, and it is that of a receive whose headers are as they
-    /// were on the wire: not of joined segments.
+    /// were on the wire: neither the title of a block nor of joined segments.
     #[inline(always)]
     fn received(self, position: u32) -> Option<Received> {
         if !self.ends_with(position, RECEIVED) {
@@ -116,12 +163,14 @@ impl Entries {
         self.mask.wrapping_add(1)
     }
 
-    /// The 64 bytes of entry `position`, of a block whose title is written: mini CQEs.
+    /// Mini CQEs `from` to before `end` of an array, which is entry `position` of a block whose title is written.
     #[inline(always)]
-    pub(super) fn read_raw(self, position: u32) -> [u8; CQE] {
+    pub(super) fn minis(self, position: u32, from: u32, end: u32) -> Minis {
         barrier::from_device();
-        // SAFETY: inside the entry, which is aligned to 64 bytes. Read once.
-        unsafe { self.slot(position).cast::<[u8; CQE]>().read_volatile() }
+        let end = end.min(ARRAY);
+        let first = self.slot(position).cast::<u64>();
+        // SAFETY: of the entry's eight mini CQEs, or their end; `next` is not beyond `end`.
+        unsafe { Minis { next: first.add(from.min(end) as usize), end: first.add(end as usize) } }
     }
 
     /// Copies out entry `position`, which must be written; with `FRAMES` also the fields of frames.
@@ -205,14 +254,35 @@ impl CqRing {
 
     /// Makes `count` entries from `start` on those of this lap, and invalid: a compressed block leaves some unwritten,
     /// and others with mini CQEs in the place of the owner bit.
-    #[inline]
     pub(super) fn invalidate(&mut self, start: u32, count: u32) {
-        for position in (0..count).map(|at| start.wrapping_add(at)) {
-            let parity = u8::from(position & (self.entries.mask + 1) != 0);
-            // SAFETY: inside the entry. The card has written the block that it is a part of, and writes the entry again
-            // only after `give_back`.
-            unsafe { self.entries.slot(position).add(OP_OWN).write_volatile(INVALID | parity) };
+        let (mut position, mut left) = (start, count);
+        while left != 0 {
+            let some = left.min(self.entries.len() - (position & self.entries.mask));
+            let op_own = INVALID | u8::from(position & (self.entries.mask + 1) != 0);
+            match self.entries.stride {
+                64 => self.end_entries::<64>(position, some, op_own),
+                _ => self.end_entries::<128>(position, some, op_own),
+            }
+            (position, left) = (position.wrapping_add(some), left - some);
         }
+    }
+
+    /// Stores the last byte of `count` entries of `STRIDE` bytes from `position` on, which do not wrap.
+    #[inline(always)]
+    fn end_entries<const STRIDE: usize>(&mut self, position: u32, count: u32, op_own: u8) {
+        // Eight at a time, without a loop, as there is one for each frame.
+        const MANY: u32 = 8;
+        let first = self.entries.slot(position).as_ptr();
+        let end = |at: u32| {
+            // SAFETY: inside an entry. The card has written the block that it is a part of, and writes the entry again
+            // only after `give_back`.
+            unsafe { first.add(at as usize * STRIDE + OP_OWN).write_volatile(op_own) };
+        };
+        let whole = count / MANY * MANY;
+        for at in (0..whole).step_by(MANY as usize) {
+            (0..MANY).for_each(|more| end(at + more));
+        }
+        (whole..count).for_each(end);
     }
 
     /// Releases the entries that were taken, by the consumer index.

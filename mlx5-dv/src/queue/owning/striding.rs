@@ -372,7 +372,8 @@ impl<C: Receives> StridingQueue<C> {
 
     /// Frames that are there, at most `most`, each a slice. They are lent until the queue is used again: this costs
     /// less than [`Packet`]s, and tells nothing but their bytes. A burst ends with its buffer, so there may be more in
-    /// the next one. If it is empty, there was none.
+    /// the next one; so it does after each frame where completions are compressed in a form without stride index. If it
+    /// is empty, there was none.
     ///
     /// ```compile_fail,E0499
     /// fn two(queue: &mut mlx5_dv::queue::ethernet::StridingQueue) -> Option<(&[u8], &[u8])> {
@@ -390,15 +391,19 @@ impl<C: Receives> StridingQueue<C> {
         if !self.spent.is_empty() {
             self.refill();
         }
-        self.cq.begin();
+        let mut cursor = self.cq.begin();
         let run = self.run();
         let is_next = |received| run.is_some_and(|(_, mut run)| run.take(received).is_some());
-        let first = match self.cq.received() {
+        let first = match self.cq.received(&mut cursor) {
             _ if most == 0 => None,
             Some(received) if is_next(received) => None,
-            _ => self.other()?,
+            _ => {
+                let first;
+                (first, cursor) = self.other(cursor)?;
+                first
+            }
         };
-        Ok(Burst { run: self.run(), first, left: most - usize::from(first.is_some()), queue: self })
+        Ok(Burst { cursor, run: self.run(), first, left: most - usize::from(first.is_some()), queue: self })
     }
 
     /// Where the next packets are.
@@ -408,10 +413,12 @@ impl<C: Receives> StridingQueue<C> {
         Some((self.slabs.get(wr_id as usize)?.bytes, run))
     }
 
-    /// The next frame, of which [`Run::take`] knows nothing, if there is one: the first byte, and the length.
+    /// The next frame, of which [`Run::take`] knows nothing, if there is one: the first byte, and the length. Returns
+    /// a cursor in place of `cursor`.
     #[cold]
     #[inline(never)]
-    fn other(&mut self) -> Result<Option<(NonNull<u8>, usize)>, PacketError> {
+    fn other(&mut self, cursor: C::Cursor) -> Result<(Option<Lent>, C::Cursor), PacketError> {
+        self.cq.end(cursor);
         while let Some(result) = self.cq.poll() {
             let Some(receive) = &mut self.receive else { continue };
             let strided = receive.take(&result)?;
@@ -424,10 +431,11 @@ impl<C: Receives> StridingQueue<C> {
                     slab.update_headers(&joined, &bytes);
                 }
                 // SAFETY: `take` checked that the bytes lie in the slab's buffer.
-                return Ok(Some((unsafe { slab.bytes.add(bytes.start) }, bytes.len())));
+                let first = (unsafe { slab.bytes.add(bytes.start) }, bytes.len());
+                return Ok((Some(first), self.cq.begin()));
             }
         }
-        Ok(None)
+        Ok((None, self.cq.begin()))
     }
 
     /// Waits for the next frame: polls, then sleeps if [`StridingOptions::events`] is set.
@@ -462,13 +470,17 @@ impl<C: Receives> StridingQueue<C> {
     }
 }
 
+/// First byte and length of a frame that is lent.
+type Lent = (NonNull<u8>, usize);
+
 /// Frames of a [`StridingQueue`]: see [`StridingQueue::burst`].
 pub struct Burst<'a, C: Receives> {
     queue: &'a mut StridingQueue<C>,
+    cursor: C::Cursor,
     /// The buffer of the next frames, and where they are in it.
     run: Option<(NonNull<u8>, Run)>,
     /// A frame before them.
-    first: Option<(NonNull<u8>, usize)>,
+    first: Option<Lent>,
     left: usize,
 }
 
@@ -488,9 +500,9 @@ impl<'a, C: Receives> Iterator for Burst<'a, C> {
             None => {
                 let (bytes, run) = self.run.as_mut()?;
                 self.left = self.left.checked_sub(1)?;
-                let received = self.queue.cq.received()?;
+                let received = self.queue.cq.received(&mut self.cursor)?;
                 let (start, len) = run.take(received)?;
-                self.queue.cq.pass(received);
+                self.queue.cq.pass(&mut self.cursor);
                 // SAFETY: `take` checked that the bytes lie in the strides of the oldest buffer, which is the slab's.
                 (unsafe { bytes.add(start) }, len)
             }
@@ -509,7 +521,7 @@ impl<C: Receives> Drop for Burst<'_, C> {
         if let (Some((_, run)), Some(receive)) = (self.run, receive) {
             receive.end_run(run);
         }
-        cq.give_back();
+        cq.end(self.cursor);
     }
 }
 
