@@ -1,11 +1,12 @@
-//! Dynamic connections on the software card: one initiator and many targets, many initiators and one target, refusals.
+//! Dynamic connections on the software card: one initiator and many targets, many initiators and one target, streams,
+//! refusals.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::objects::{
-    AccessFlags, AddressPath, AnyDoorbell, CqOptions, DcTarget, Dct, DctOptions, MemoryRegion, Pd, QpOptions,
-    QueuePair, Srq, SrqOptions, Uar,
+    AccessFlags, AddressPath, AnyDoorbell, CqOptions, DcTarget, DciStreams, Dct, DctOptions, MemoryRegion, Pd,
+    QpOptions, QueuePair, Srq, SrqOptions, Uar,
 };
 use mlx5_dv::queue::{
     CompletionQueue, ConnectionOptions, DcInitiator, DcReceiver, Done, Operation, RetireError, WrFlags,
@@ -16,6 +17,7 @@ use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::ctx::DctState;
 use mlx5_prm::eqe::{DctEvent, EventType};
 use mlx5_prm::layout::Layout;
+use mlx5_prm::values::QpState;
 use mlx5_sim::profile::Profile;
 
 /// Limit for everything that must succeed.
@@ -226,6 +228,137 @@ fn a_target_that_is_gone_is_not_reached() {
     assert_eq!(error.syndrome(), Some(CqeSyndrome::TransportRetryExceeded), "{error}");
     drop(initiator);
     assert_eq!((sim.handle(0).counts().qps, sim.violations()), (0, vec![]));
+}
+
+/// A card whose initiators have streams.
+fn with_streams() -> Sim {
+    Sim::builder().profile(Profile::connectx7()).build().unwrap()
+}
+
+/// An initiator that is in error with two of its streams, and executes four at once.
+fn streaming(device: &Arc<Device>) -> (DcInitiator, Arc<MemoryRegion>) {
+    let pd = Pd::alloc(device).unwrap();
+    let streams = DciStreams { log_channels: 2, log_errored: 1 };
+    let initiator = DcInitiator::with_streams(&pd, &ConnectionOptions::default(), streams).unwrap();
+    (initiator, MemoryRegion::allocate(&pd, 4 * ROOM, all()).unwrap())
+}
+
+/// How the next work request ends.
+fn ends(initiator: &mut DcInitiator) -> Option<CqeSyndrome> {
+    wait(|| initiator.poll()).result.err().and_then(|error| error.syndrome())
+}
+
+#[test]
+fn a_stream_in_error_stops_no_other_until_it_is_reset() {
+    let sim = with_streams();
+    let device = sim.open(0).unwrap();
+    let mut target = Target::new(&device, 7);
+    let (mut initiator, _region) = streaming(&device);
+    let (good, bad) = (target.address(KEY), target.address(KEY + 1));
+    let (access, flushed) = (Some(CqeSyndrome::RemoteAccess), Some(CqeSyndrome::WorkRequestFlushed));
+    // 1 and 5 share a channel.
+    for (to, stream) in [(&good, 1), (&bad, 1), (&good, 5), (&good, 1), (&good, 2)] {
+        initiator.send_inline(&to.stream(stream), &stream.to_be_bytes()).unwrap();
+    }
+    assert_eq!([(); 5].map(|()| ends(&mut initiator)), [None, access, None, flushed, None]);
+    let mut heard: Vec<_> = (0..3).map(|_| target.message(7).0[1]).collect();
+    heard.sort_unstable();
+    assert_eq!(heard, [1, 2, 5]);
+    initiator.send_inline(&good.stream(1), b"flushed").unwrap();
+    assert_eq!(ends(&mut initiator), flushed);
+    initiator.reset_stream(1).unwrap();
+    initiator.reset_stream(9).unwrap();
+    initiator.send_inline(&good.stream(1), b"again").unwrap();
+    assert_eq!((ends(&mut initiator), target.message(7).0), (None, b"again".to_vec()));
+    drop((target, initiator));
+    assert_eq!((sim.handle(0).counts().qps, sim.violations()), (0, vec![]));
+}
+
+#[test]
+fn a_stream_that_waits_holds_up_no_other() {
+    let sim = with_streams();
+    let device = sim.open(0).unwrap();
+    let mut target = Target::new(&device, 7);
+    let (mut initiator, region) = streaming(&device);
+    let pd = Pd::alloc(&device).unwrap();
+    let options = DctOptions::new(KEY).remote_access(remote_access());
+    let mut late = DcReceiver::new(&pd, &options, SrqOptions::default(), CqOptions::default()).unwrap();
+    let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
+    let nobody = DcTarget::new(&device, &path, late.dct().dctn(), KEY).unwrap();
+    let to = target.address(KEY);
+    initiator.send_inline(&nobody.stream(1), b"late").unwrap();
+    initiator.send_inline(&to.stream(2), b"first").unwrap();
+    region.write(0, b"written");
+    initiator.write(&to.stream(3), region.buffer(0..7).unwrap(), target.region.remote_at(RECEIVES * ROOM)).unwrap();
+    assert_eq!(target.message(7).0, b"first");
+    let end = Instant::now() + SOON;
+    let mut bytes = [0; 7];
+    while bytes != *b"written" {
+        assert!(Instant::now() < end, "the write waits");
+        std::thread::yield_now();
+        target.region.read(RECEIVES * ROOM, &mut bytes);
+    }
+    // Completions come in the order of the send queue.
+    assert!(initiator.poll().unwrap().is_none());
+    let region = MemoryRegion::allocate(&pd, ROOM, all()).unwrap();
+    late.receive(region.buffer(0..ROOM).unwrap()).unwrap();
+    let got = wait(|| late.poll());
+    assert_eq!(got.result.unwrap().byte_len, 4);
+    (0..3).for_each(|_| sent(&mut initiator));
+    drop((target, late, initiator));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn with_enough_streams_in_error_the_initiator_is_in_error() {
+    let sim = with_streams();
+    let device = sim.open(0).unwrap();
+    let mut target = Target::new(&device, 7);
+    let (mut initiator, _region) = streaming(&device);
+    let (good, bad) = (target.address(KEY), target.address(KEY + 1));
+    let (access, flushed) = (Some(CqeSyndrome::RemoteAccess), Some(CqeSyndrome::WorkRequestFlushed));
+    initiator.send_inline(&bad.stream(1), b"?").unwrap();
+    assert_eq!(ends(&mut initiator), access);
+    initiator.send_inline(&good.stream(2), b"!").unwrap();
+    assert_eq!((ends(&mut initiator), target.message(7).0), (None, b"!".to_vec()));
+    initiator.send_inline(&bad.stream(2), b"?").unwrap();
+    assert_eq!(ends(&mut initiator), access);
+    initiator.send_inline(&good.stream(3), b"too late").unwrap();
+    assert_eq!(ends(&mut initiator), flushed);
+    let error = initiator.reset_stream(1).unwrap_err();
+    assert!(matches!(error, Error::Command(_)), "{error}");
+    let qp = initiator.queue_pair();
+    assert_eq!(qp.query().unwrap().state, QpState::Err);
+}
+
+#[test]
+fn streams_that_a_card_has_not_are_refused_by_name() {
+    let create = |device: &Arc<Device>, options: QpOptions| {
+        let (pd, uar) = (Pd::alloc(device).unwrap(), Uar::alloc(device).unwrap());
+        let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+        QueuePair::create(&pd, &uar, cq.cq(), cq.cq(), options)
+    };
+    let streams =
+        |log_channels, log_errored| QpOptions::default().dci_streams(DciStreams { log_channels, log_errored });
+    let sim = Sim::builder().build().unwrap();
+    let error = create(&sim.open(0).unwrap(), streams(1, 1).dc_initiator()).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { capability: "log_max_dci_stream_channels", .. }), "{error}");
+    let sim = with_streams();
+    let device = sim.open(0).unwrap();
+    for (options, word) in [
+        (streams(7, 1).dc_initiator(), "log_max_dci_stream_channels"),
+        (streams(1, 7).dc_initiator(), "log_max_dci_errored_streams"),
+        (streams(1, 1), "dc_initiator"),
+    ] {
+        let error = create(&device, options).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+    let qp = create(&device, QpOptions::default().dc_initiator()).unwrap();
+    let error = qp.reset_stream(1).unwrap_err().to_string();
+    assert!(error.contains("dci_streams"), "{error}");
+    let qp = create(&device, streams(1, 1).dc_initiator()).unwrap();
+    let error = qp.reset_stream(1).unwrap_err().to_string();
+    assert!(error.contains("RST"), "{error}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use mlx5_prm::caps::{AtomicCaps, CmdHcaCap};
 use mlx5_prm::cmd::{ArmDctIn, CreateDctIn, DestroyDctIn, DrainDctIn, QueryDctIn};
 use mlx5_prm::ctx::{AtomicMode, DctState, Dctc};
 use mlx5_prm::values::PathMtu;
-use mlx5_prm::wqe::UdAdrsVector;
+use mlx5_prm::wqe::{CtrlSeg, UdAdrsVector};
 
 use super::check::{check_dc, fits, in_range, one_device, port_exists, user_index};
 use super::cq::Cq;
@@ -343,7 +343,11 @@ impl Drop for Dct {
 /// A dynamically connected target as an initiator addresses it, in the format of the WQE: path, number, access key.
 /// Create it once and use it for any number of messages. PRM "Datagram Segment".
 #[derive(Debug, Clone, Copy)]
-pub struct DcTarget(UdAdrsVector);
+pub struct DcTarget {
+    vector: UdAdrsVector,
+    /// The stream as it stands in the second eight bytes of a control segment.
+    control: u64,
+}
 
 impl DcTarget {
     /// The target `dctn`, 24 bits, along `path`. If the path has no UDP source port, one is derived from `dctn` and the
@@ -351,12 +355,28 @@ impl DcTarget {
     pub fn new(device: &Device, path: &AddressPath, dctn: u32, access_key: u64) -> Result<Self, Error> {
         let mut vector = *AddressHandle::new(device, path, dctn, 0)?.vector();
         vector.w().dc_key(access_key);
-        Ok(DcTarget(vector))
+        Ok(DcTarget { vector, control: 0 })
+    }
+
+    /// The same target by the stream number `stream` of an initiator with [streams](crate::objects::DciStreams). Others
+    /// ignore it. Default: 0.
+    pub fn stream(mut self, stream: u16) -> Self {
+        let mut control = CtrlSeg::ZERO;
+        control.w().dci_stream_channel_id(stream);
+        let [_, second]: [u64; 2] = zerocopy::transmute!(control);
+        self.control = second;
+        self
     }
 
     /// The datagram segment.
     #[inline(always)]
     pub(crate) fn vector(&self) -> &UdAdrsVector {
-        &self.0
+        &self.vector
+    }
+
+    /// Its stream, in the second eight bytes of a control segment.
+    #[inline(always)]
+    pub(crate) fn stream_in_control(&self) -> u64 {
+        self.control
     }
 }

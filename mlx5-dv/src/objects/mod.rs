@@ -88,7 +88,7 @@ pub use qp::attributes::{InitAttributes, QpChanges, RtrAttributes, RtsAttributes
 pub use qp::datagram::{AddressHandle, DatagramAttributes};
 pub use qp::ece::EceOptions;
 pub use qp::initiator::InitiatorAttributes;
-pub use qp::options::QpOptions;
+pub use qp::options::{DciStreams, QpOptions};
 pub use qp::path::{AddressPath, InfinibandRoute};
 pub use qp::xrc_target::XrcTarget;
 pub use qp::{QpStatus, QueuePair};

@@ -598,12 +598,22 @@ pub const BESIDE: &[Row] = &[
         "Of 4, 8, 16 and 32 bytes, which no verb has; `Caps::check_masked_atomics`. The judge's own, of 4 and 8 bytes, on the software card"
     ),
     row!(
-        ["dynamic connections (libmlx5's create_qp, wr_set_dc_addr)"],
-        Part("streams of an initiator, which the software card does not announce (`log_max_dci_stream_channels`)"),
-        [Dct::create, Dct::query, Dct::arm_key_violation, DcTarget::new, DcInitiator::new, DcReceiver::new],
+        ["dynamic connections (libmlx5's create_qp, wr_set_dc_addr, wr_set_dc_addr_stream, dci_stream_id_reset)"],
+        Whole,
+        [
+            Dct::create,
+            Dct::query,
+            Dct::arm_key_violation,
+            DcTarget::new,
+            DcTarget::stream,
+            DcInitiator::new,
+            DcInitiator::with_streams,
+            DcInitiator::reset_stream,
+            DcReceiver::new,
+        ],
         EVERY,
         "DC",
-        ["mlx5_ib::perftest", "mlx5_ib::ucx"],
-        "How DC looks on the wire is not public: the software card speaks it with software cards alone. The judges' own queue pairs, on the software card"
+        ["mlx5_ib::perftest", "mlx5_ib::ucx", "mlx5_ib::a_connectx7_has_pages_on_demand_and_streams"],
+        "How DC looks on the wire is not public: the software card speaks it with software cards alone. The judges' own queue pairs, on the software card. It announces streams of an initiator as `connectx7`"
     ),
 ];

@@ -158,15 +158,20 @@ layout! {
         0x0c [31:0] ece: u32,
     }
 
-    /// Input of `RTS2RTS_QP`: changes a queue pair that is at work.
+    /// Input of `RTS2RTS_QP`: changes a queue pair that is at work. With `qpc_ext`, the context's extension follows.
     pub struct Rts2rtsQpIn: 0x110, "mlx5_ifc_rts2rts_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Rts2rtsQp,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
+        /// In libmlx5's header, not in the kernel's; so is what it leads to.
+        0x08 [31] qpc_ext: bool,
         0x08 [23:0] qpn: u32,
         0x10 [31:0] opt_param_mask: u32,
         0x14 [31:0] ece: u32,
         0x18 qpc: Qpc,
+        /// Which fields of the extension are set: bit 0 `dci_stream_channel_id`.
+        0x108 [63:0] opt_param_mask_95_32: u64,
+        .. qpc_data_ext: [QpContextExtension],
     }
 
     /// Output of `RTS2RTS_QP`.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::card::Violation;
 use super::input::number_at;
-use crate::cmd::{self, InputHeader, Opcode};
+use crate::cmd::{self, InputHeader, Opcode, QpContextExtension};
 use crate::ctx::AccessMode;
 use crate::flow::ReformatType;
 use crate::layout::{Info, Layout};
@@ -18,7 +18,11 @@ pub fn check(input: &[u8]) -> Vec<Violation> {
         return Vec::new();
     };
     let Some(list) = input.get(command.input.size..) else { return Vec::new() };
-    let input = Input { opcode: command.opcode, info: command.input, bytes: input, list };
+    let mut input = Input { opcode: command.opcode, info: command.input, bytes: input, list };
+    if input.opcode == Opcode::CreateQp && input.at("qpc_ext") != 0 {
+        // The context's extension comes before the pages.
+        input.list = list.get(QpContextExtension::SIZE..).unwrap_or_default();
+    }
     match input.queue() {
         Some(queue) => input.pages(&queue),
         None => input.counted().into_iter().chain(input.translated()).collect(),

@@ -287,6 +287,12 @@ fn page_lists_are_held_against_the_queues_size_and_page_size() {
     let _ = context.w().rq_type(1);
     let _ = qp.w().qpc(&context);
     assert_eq!(listed(qp.as_bytes(), &[0x1001]), ["CREATE_QP: pas[0]=0x1001 is not aligned to 4096 bytes"]);
+    let _ = qp.w().qpc_ext(true);
+    let mut extended = [0; 25];
+    extended[24] = 0x1000;
+    assert_eq!(listed(qp.as_bytes(), &extended), Vec::<String>::new());
+    let none = "CREATE_QP: the page list has 0 entries; 4096 bytes in pages of 4096 take 1";
+    assert_eq!(listed(qp.as_bytes(), &extended[..24]), [none]);
 
     let mut rq = CreateRqIn::default();
     let mut wq = Wq::default();

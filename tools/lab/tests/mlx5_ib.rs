@@ -58,6 +58,7 @@ const PROGRAMS: &[&str] = &[
     "rate_limit",
     "on_demand",
     "page_faults",
+    "streams",
     "implicit",
     "keys",
     "resize",
@@ -171,10 +172,10 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     Ok(())
 }
 
-/// Regions on demand, on a card that announces faults of memory.
+/// What a ConnectX-7 has alone: regions on demand, by faults of memory, and streams of DC initiators.
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
-fn pages_come_and_go_while_messages_flow() -> TestResult {
+fn a_connectx7_has_pages_on_demand_and_streams() -> TestResult {
     let verbs = Verbs::boot_on(&["--profile", "connectx7"], Guest::builder("mlx5_ib-connectx7"))?;
     verbs.own("page_faults mlx5_0 1", "pages came and went")?;
     verbs.own("implicit mlx5_0 1", "all addresses are one region")?;
@@ -182,6 +183,7 @@ fn pages_come_and_go_while_messages_flow() -> TestResult {
         verbs.pingpong("ibv_rc_pingpong", &format!("-n 100 -c {options}"))?;
     }
     pages_come_when_our_queue_pairs_need_them(&verbs)?;
+    verbs.own("streams mlx5_0 1", "each stream for itself")?;
     verbs.lab.assert_quiet()?;
     assert_lawful(&verbs.lab.model);
     let Lab { guest, mut model } = verbs.lab;

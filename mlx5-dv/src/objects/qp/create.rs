@@ -152,6 +152,15 @@ fn context(options: &QpOptions, layout: &Layout, memory: &RingMemory, caps: &Cap
     if let Some(domain) = &options.xrcd {
         context.w().xrcd(domain.xrcd());
     }
+    if let Some(streams) = options.dci_streams {
+        if options.service != ServiceType::Dci {
+            let what = "QpOptions::dci_streams".into();
+            return Err(Invalid::Requires { what, requires: "QpOptions::dc_initiator" }.into());
+        }
+        streams.check(caps)?;
+        context.w().log_num_dci_stream_channels(streams.log_channels);
+        context.w().log_num_dci_errored_streams(streams.log_errored);
+    }
     match layout.log_sq_size {
         Some(log) => context.w().log_sq_size(log as u8),
         None => context.w().no_sq(true),

@@ -1,6 +1,7 @@
 //! Dynamically connected initiators.
 
-use mlx5_prm::cmd::{Init2rtrQpIn, Rst2initQpIn, Rtr2rtsQpIn};
+use mlx5_prm::caps::CmdHcaCap;
+use mlx5_prm::cmd::{Init2rtrQpIn, QpContextExtension, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn, WithTail};
 use mlx5_prm::ctx::{Ads, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
@@ -8,7 +9,7 @@ use super::QueuePair;
 use super::attributes::{RtsAttributes, log_outstanding};
 use super::transition::{LOG_ACK_REQ_FREQ, path_mtu};
 use crate::caps::CapPage;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::objects::check::port_exists;
 
 /// Attributes of a dynamically connected initiator.
@@ -60,7 +61,7 @@ impl QueuePair {
         let moved = self.step(&mut state, QpState::Rtr, &rtr);
         moved.map_err(|error| self.explain_mtu(error, path_mtu))?;
 
-        let general: mlx5_prm::caps::CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
         let (mut command, mut context, mut path) = (Rtr2rtsQpIn::default(), Qpc::default(), Ads::default());
         path.w().ack_timeout(rts.timeout);
         context
@@ -76,4 +77,36 @@ impl QueuePair {
         self.step(&mut state, QpState::Rts, &command)?;
         Ok(())
     }
+
+    /// Takes a stream of a dynamically connected initiator out of error, once all that was posted to it is flushed. One
+    /// that is in no error stays as it is. PRM "RTS2RTS_QP".
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a queue pair without [streams](crate::objects::DciStreams), [`Error::State`] in any state
+    /// but RTS, [`Error::Unsupported`] on a card that resets no stream. [`Error::Command`] also for an initiator that
+    /// its streams put into error: call [`reset`](Self::reset).
+    pub fn reset_stream(&self, stream: u16) -> Result<(), Error> {
+        self.must_be(&[ServiceType::Dci], "reset_stream", "reset")?;
+        if self.options.dci_streams.is_none() {
+            let what = "reset_stream".into();
+            return Err(Invalid::Requires { what, requires: "QpOptions::dci_streams" }.into());
+        }
+        let mut state = self.lock();
+        if *state != QpState::Rts {
+            return Err(self.forbidden(*state, "reset_stream", "RTS", QpState::Rts));
+        }
+        let general: CmdHcaCap = self.device().caps().current(CapPage::General).unwrap_or_default();
+        if !general.qpc_extension() {
+            let what = "to reset a stream".into();
+            return Err(Error::Unsupported { what, capability: "qpc_extension" });
+        }
+        let (mut command, mut extension) = (Rts2rtsQpIn::default(), QpContextExtension::default());
+        command.w().qpn(self.qpn).qpc_ext(true).opt_param_mask_95_32(DCI_STREAM_CHANNEL_ID);
+        extension.w().dci_stream_channel_id(stream);
+        self.step(&mut state, QpState::Rts, &WithTail::new(command, vec![extension]))?;
+        Ok(())
+    }
 }
+
+/// Bit of `opt_param_mask_95_32`: the stream is reset.
+const DCI_STREAM_CHANNEL_ID: u64 = 1 << 0;

@@ -2,16 +2,49 @@
 
 use std::sync::Arc;
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::values::ServiceType;
 use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WQEBB};
 
-use crate::caps::Caps;
-use crate::error::Invalid;
-use crate::objects::check::{fits, within};
+use crate::caps::{CapPage, Caps};
+use crate::error::{Error, Invalid};
+use crate::objects::check::{fits, in_range, within};
 use crate::objects::ring::WantedSendRing;
 use crate::objects::srq::Srq;
 use crate::objects::xrcd::Xrcd;
 use crate::setters::setters;
+
+/// Streams of a dynamically connected initiator. Each message names one ([`DcTarget::stream`]). The card executes those
+/// of one stream in order, and those of several at once; completions come in the order of the send queue. A message
+/// that fails puts its stream into error, not the initiator: later ones of the stream are flushed, until
+/// [`QueuePair::reset_stream`].
+///
+/// [`DcTarget::stream`]: crate::objects::DcTarget::stream
+/// [`QueuePair::reset_stream`]: crate::objects::QueuePair::reset_stream
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DciStreams {
+    /// Log of the number of streams that the card executes at once; there may be more. PRM
+    /// `log_num_dci_stream_channels`.
+    pub log_channels: u8,
+    /// Log of the number of streams in error at which the initiator is in error, too. PRM
+    /// `log_num_dci_errored_streams`.
+    pub log_errored: u8,
+}
+
+impl DciStreams {
+    pub(super) fn check(self, caps: &Caps) -> Result<(), Error> {
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
+        let (channels, errored) = (general.log_max_dci_stream_channels(), general.log_max_dci_errored_streams());
+        if channels == 0 {
+            let (what, capability) = ("streams of DC initiators".into(), "log_max_dci_stream_channels");
+            return Err(Error::Unsupported { what, capability });
+        }
+        let log = |value: u8| u64::from(value);
+        in_range("log_channels", log(self.log_channels), 0..=log(channels), "log_max_dci_stream_channels")?;
+        in_range("log_errored", log(self.log_errored), 0..=log(errored), "log_max_dci_errored_streams")?;
+        Ok(())
+    }
+}
 
 /// Options of a queue pair.
 #[derive(Debug, Clone)]
@@ -39,12 +72,15 @@ pub struct QpOptions {
     /// [`Completion::user_index`](crate::queue::Completion::user_index) of its completions: 24 bits, not all ones.
     /// Default: none.
     pub user_index: Option<u32>,
+    /// Streams, of a dynamically connected initiator. Default: none.
+    pub dci_streams: Option<DciStreams>,
 }
 
 setters! {
     QpOptions {
         inline_bytes: u16;
         user_index: Some(u32);
+        dci_streams: Some(DciStreams);
     }
 }
 
@@ -60,6 +96,7 @@ impl Default for QpOptions {
             srq: None,
             xrcd: None,
             user_index: None,
+            dci_streams: None,
         }
     }
 }

@@ -10,8 +10,8 @@ use super::setup::ConnectionOptions;
 use crate::error::Error;
 use crate::memory::RemoteAddress;
 use crate::objects::{
-    Buffer, CqOptions, DcTarget, Dct, DctOptions, DoorbellKind, InitiatorAttributes, Pd, QpOptions, QueuePair, Srq,
-    SrqOptions, Uar,
+    Buffer, CqOptions, DcTarget, DciStreams, Dct, DctOptions, DoorbellKind, InitiatorAttributes, Pd, QpOptions,
+    QueuePair, Srq, SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::error::RetireError;
@@ -92,10 +92,22 @@ impl DcInitiator {
     /// [`Error::Unsupported`] on a card without the transport; [`Error::Invalid`] if the options exceed a capability;
     /// [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: &ConnectionOptions) -> Result<Self, Error> {
+        Self::create(pd, options, QpOptions::default())
+    }
+
+    /// As [`new`](Self::new), with streams: each [`DcTarget`] names one.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with_streams(pd: &Arc<Pd>, options: &ConnectionOptions, streams: DciStreams) -> Result<Self, Error> {
+        Self::create(pd, options, QpOptions::default().dci_streams(streams))
+    }
+
+    fn create(pd: &Arc<Pd>, options: &ConnectionOptions, qp_options: QpOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, options)?;
-        let qp_options = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
-        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options.dc_initiator())?;
+        let qp_options = qp_options.dc_initiator().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
+        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         let (path_mtu, rts) = (options.path_mtu, options.rts);
         qp.activate_initiator(&InitiatorAttributes { path_mtu, rts, ..InitiatorAttributes::default() })?;
         let mut sends = Sends::new(qp, cq, options.send_depth, "a DC initiator");
@@ -106,6 +118,11 @@ impl DcInitiator {
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.sends.qp
+    }
+
+    /// Takes a stream out of error. Errors: as for [`QueuePair::reset_stream`].
+    pub fn reset_stream(&self, stream: u16) -> Result<(), Error> {
+        self.sends.qp.reset_stream(stream)
     }
 
     /// How it rings the doorbell.

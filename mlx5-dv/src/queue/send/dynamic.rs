@@ -1,18 +1,20 @@
 //! Send queues of dynamically connected initiators.
 
-use mlx5_prm::wqe::WqeOpcode;
+use mlx5_prm::wqe::{UdAdrsVector, WqeOpcode};
 use uar::SendDoorbell;
 
 use super::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
+use super::ring::Room;
 use super::service::Service;
-use super::wqe::{Operands, Request, WrFlags};
+use super::wqe::{Head, Operands, Request, WrFlags};
 use super::{SendBatch, SendQueue};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{AnyDoorbell, DcTarget, QueuePair};
 use crate::queue::error::PostError;
 
 /// Reliable messages, each with a target of its own. Messages to one target, one after the other, flow as on a
-/// connection; before the first to another, the card waits until all earlier ones are acknowledged.
+/// connection; before the first to another, the card waits until all earlier ones are acknowledged. With
+/// [streams](crate::objects::DciStreams) it waits for those of the same stream alone.
 #[derive(Debug, Clone, Copy)]
 pub struct DynamicMessages {
     /// Whether the card supports atomics.
@@ -25,6 +27,26 @@ impl Service for DynamicMessages {
     type Object = QueuePair;
 }
 
+/// The target's address, and its stream in the control segment.
+impl Head for &DcTarget {
+    const LONG: bool = <&UdAdrsVector as Head>::LONG;
+
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        self.vector().segments()
+    }
+
+    #[inline(always)]
+    fn control(&self) -> u64 {
+        self.stream_in_control()
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>, at: usize) {
+        self.vector().store(room, at);
+    }
+}
+
 /// The send queue of a dynamically connected initiator in RTS. Used by one thread: not `Sync`, and all methods take
 /// `&mut self`. `D` is the doorbell mode. Work requests are posted in batches, as on a
 /// [`SendQueue`](super::SendQueue).
@@ -34,7 +56,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
     /// SEND of `data`, which is copied into the WQE at once, to the target `to`. Errors: [`PostError`].
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, to: &DcTarget, data: &[u8]) -> Result<(), PostError> {
-        self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), data)
+        self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, data)
     }
 
     /// RDMA WRITE of `data`, which is copied into the WQE at once, to `remote` of the target `to`. Errors:
@@ -48,7 +70,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         remote: RemoteAddress,
         data: &[u8],
     ) -> Result<(), PostError> {
-        self.post_inline(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, (to.vector(), remote), data)
+        self.post_inline(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, (to, remote), data)
     }
 
     /// SEND of `elements`, in this order, to the target `to`. Errors: [`PostError`].
@@ -64,7 +86,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         to: &DcTarget,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), elements)
+        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, elements)
     }
 
     /// As [`send`](Self::send), with immediate data.
@@ -80,7 +102,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), elements)
+        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, elements)
     }
 
     /// RDMA WRITE of `elements`, in this order, to `remote`, whose key belongs to the protection domain of the target
@@ -98,7 +120,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 };
-        self.post_elements(request, (to.vector(), remote), elements)
+        self.post_elements(request, (to, remote), elements)
     }
 
     /// As [`write`](Self::write), with immediate data that completes a receive of the target.
@@ -116,7 +138,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm };
-        self.post_elements(request, (to.vector(), remote), elements)
+        self.post_elements(request, (to, remote), elements)
     }
 
     /// RDMA READ from `remote`, whose key belongs to the protection domain of the target `to`, into `elements`, in this
@@ -135,7 +157,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 };
-        self.post_elements(request, (to.vector(), remote), elements)
+        self.post_elements(request, (to, remote), elements)
     }
 
     /// ATOMIC fetch and add to a number whose key belongs to the protection domain of the target `to`; otherwise as on
@@ -155,7 +177,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
     ) -> Result<(), PostError> {
         Operands::check_element(self.service.atomics, &element)?;
         let request = Request { opcode: WqeOpcode::AtomicFa, wr_id, flags, imm: 0 };
-        self.post_elements(request, ((to.vector(), remote), Operands { swap_add: add, compare: 0 }), &[element])
+        self.post_elements(request, ((to, remote), Operands { swap_add: add, compare: 0 }), &[element])
     }
 
     /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add). The operands are a pair `[compare, swap]`: the
@@ -175,7 +197,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
     ) -> Result<(), PostError> {
         Operands::check_element(self.service.atomics, &element)?;
         let request = Request { opcode: WqeOpcode::AtomicCs, wr_id, flags, imm: 0 };
-        self.post_elements(request, ((to.vector(), remote), Operands { swap_add: swap, compare }), &[element])
+        self.post_elements(request, ((to, remote), Operands { swap_add: swap, compare }), &[element])
     }
 
     /// Masked ATOMIC compare and swap; otherwise as on a [reliable connection](SendBatch::masked_compare_swap).
@@ -193,7 +215,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedCs, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, ((to.vector(), remote), swap), element)
+        self.post_masked::<N>(self.service.masked, request, ((to, remote), swap), element)
     }
 
     /// Masked ATOMIC fetch and add; otherwise as on a [reliable connection](SendBatch::masked_fetch_add).
@@ -211,6 +233,6 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedFa, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, ((to.vector(), remote), add), element)
+        self.post_masked::<N>(self.service.masked, request, ((to, remote), add), element)
     }
 }

@@ -50,6 +50,11 @@ pub(crate) trait Head {
         let _ = bytes;
         Ok(())
     }
+    /// What it adds to the second eight bytes of the control segment, as they stand in memory.
+    #[inline(always)]
+    fn control(&self) -> u64 {
+        0
+    }
     /// Stores its segments, from number `at` on.
     fn store(&self, room: &mut Room<'_>, at: usize);
 }
@@ -94,6 +99,11 @@ impl<A: Head, B: Head> Head for (A, B) {
     fn check(&self, bytes: u64) -> Result<(), PostError> {
         self.0.check(bytes)?;
         self.1.check(bytes)
+    }
+
+    #[inline(always)]
+    fn control(&self) -> u64 {
+        self.0.control() | self.1.control()
     }
 
     #[inline(always)]
@@ -262,7 +272,7 @@ impl SendRing {
     ) -> u64 {
         let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, H::OPMOD, request));
         let first = first | self.number;
-        let second = second | flags(request.flags);
+        let second = second | flags(request.flags) | head.control();
         // `remember` is called in each branch, where the compiler knows whether the WQE wraps.
         let long = H::LONG || P::LONG;
         if !long || self.whole(index, size.wqebbs) {

@@ -9,7 +9,7 @@ use super::check::receives;
 use super::compression;
 use super::cq_ring::{fail, finish_cqe, notify, put, write_cqe};
 use crate::function::Nic;
-use crate::objects::{ArmState, Cq, CqStatus, Failure, PageList, Qp, ReceiveWork};
+use crate::objects::{ArmState, Cq, CqStatus, Failure, PageList, Qp, ReceiveWork, SendWork};
 use crate::strict::rules;
 
 const INDEX: u32 = Cq::INDEX;
@@ -36,6 +36,17 @@ fn with_index(qp: &Qp, opcode: CqeOpcode, wqe_counter: u16, user_index: Option<u
         .wqe_counter(wqe_counter)
         .opcode(opcode);
     cqe
+}
+
+/// Completes a send work request that succeeded, as it asks for.
+pub(crate) fn succeeded(nic: &mut Nic, qp: &mut Qp, work: SendWork) {
+    if work.is_signalled {
+        qp.rc.send.consumed.completes(nic, qp.cqn_send, work.index);
+        let mut cqe = of(qp, CqeOpcode::Requester, work.index);
+        cqe.w().byte_cnt(work.len);
+        sent(nic, qp, cqe, work.opcode.number() as u8, work.wakes);
+    }
+    qp.rc.send.spare.push(work);
 }
 
 /// Completes a send work request successfully.

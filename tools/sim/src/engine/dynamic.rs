@@ -149,7 +149,7 @@ fn forget_idle(dct: &mut Dct, connections: &mut Table<Qp>, nic: &mut Nic) -> boo
     true
 }
 
-fn forget(number: u32, connections: &mut Table<Qp>, nic: &mut Nic) {
+pub(super) fn forget(number: u32, connections: &mut Table<Qp>, nic: &mut Nic) {
     if let Some(mut qp) = connections.remove(number) {
         flush::close(&mut qp, nic);
         nic.scheduler.forget_qp(number);

@@ -5,7 +5,7 @@ use mlx5_prm::values::QpState;
 
 use super::{completion, event, posted, wqe};
 use crate::function::Nic;
-use crate::objects::Qp;
+use crate::objects::{Failure, Qp, Streamed};
 use crate::strict::rules;
 
 /// Moves a queue pair to the error state because of an error that the card detected.
@@ -59,6 +59,7 @@ pub(crate) fn all(qp: &mut Qp, nic: &mut Nic) {
 
 fn flush_send(qp: &mut Qp, nic: &mut Nic) {
     posted::refresh(qp, nic);
+    streams(qp, nic);
     while let Some(work) = qp.rc.send.work.pop_front() {
         completion::send_failed(nic, qp, work.index, work.opcode.number() as u8, completion::flushed());
         qp.rc.send.spare.push(work);
@@ -81,6 +82,31 @@ fn flush_send(qp: &mut Qp, nic: &mut Nic) {
         completion::send_failed(nic, qp, index, opcode, completion::flushed());
         qp.rc.send.fetched = index.wrapping_add(wqe::blocks_of(&ctrl).min(left));
     }
+}
+
+/// The initiator is in error: completes all that was handed out. Its channels end with the turn.
+fn streams(qp: &mut Qp, nic: &mut Nic) {
+    let Some(streams) = &mut qp.rc.send.streams else { return };
+    let work = std::mem::take(&mut streams.work);
+    nic.scheduler.streaming.insert(qp.qpn);
+    for streamed in work {
+        complete(qp, nic, streamed);
+    }
+}
+
+/// Completes a work request of a stream, flushed if it has not ended. Returns why it failed, unless it was flushed.
+pub(super) fn complete(qp: &mut Qp, nic: &mut Nic, streamed: Streamed) -> Option<Failure> {
+    let (work, failure) = match streamed.ended {
+        Some((work, None)) => {
+            completion::succeeded(nic, qp, work);
+            return None;
+        }
+        Some((work, Some(failure))) => (Some(work), failure),
+        None => (None, completion::flushed()),
+    };
+    completion::send_failed(nic, qp, streamed.index, streamed.opcode.number() as u8, failure);
+    qp.rc.send.spare.extend(work);
+    (failure != completion::flushed()).then_some(failure)
 }
 
 fn flush_receive(qp: &mut Qp, nic: &mut Nic) {

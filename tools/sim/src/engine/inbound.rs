@@ -38,11 +38,11 @@ pub(super) fn receive_frames(f: &mut Function) -> bool {
                 f.nic.scheduler.packets.give_back(packet);
             }
             Frame::Roce(packet) => {
-                let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
+                let (queues, nic) = (&mut f.queues, &mut f.nic);
                 let (to, len) = (packet.route.dst_mac, packet.frame_len());
                 let qpn = nic.scheduler.destination(packet.dest_qpn);
-                let qp = qps
-                    .get_mut(qpn)
+                let qp = queues
+                    .addressed(qpn)
                     .filter(|qp| nic.objects.vport.roce_enabled() && accepts(qp, &nic.objects.gids, &packet));
                 if qp.is_some() {
                     nic.port.counters.rdma.count_received(&to, len);

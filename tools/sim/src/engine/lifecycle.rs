@@ -5,7 +5,7 @@ use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::{QpState, ServiceType};
 
 use super::rc::requester;
-use super::{check, completion, dynamic, ethernet, event, flush};
+use super::{check, completion, dynamic, ethernet, event, flush, streams};
 use crate::function::{Function, Scheduler};
 use crate::objects::{ArmState, DRIVER, PageList, Qp, RcState};
 use crate::transport::Psn;
@@ -45,10 +45,11 @@ fn with_function_rights(f: &mut Function, work: impl FnOnce(&mut Function)) {
 /// Firmware changed a queue pair's state; its fields are already those of the new state. IBTA 10.3.1.
 pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) {
     with_function_rights(f, |f| {
-        let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
-        let Some(qp) = qps.get_mut(qpn) else { return };
+        let (queues, nic) = (&mut f.queues, &mut f.nic);
+        let Some(qp) = queues.qps.get_mut(qpn) else { return };
         match to {
             QpState::Rst => {
+                streams::close_channels(qp, &mut queues.connections, nic);
                 nic.scheduler.forget_qp(qpn);
                 qp.rc = RcState::default();
             }
@@ -59,6 +60,7 @@ pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) 
                     let first = Psn::new(qp.context.next_send_psn());
                     let send = &mut qp.rc.send;
                     (send.assigned, send.next, send.sent, send.unacked) = (first, first, first, first);
+                    streams::begin(qp);
                 }
                 nic.scheduler.set_ready(qp);
             }
@@ -100,10 +102,18 @@ pub fn describe_qp(qp: &Qp, context: &mut Qpc) {
         .sw_sq_wqebb_counter(send.posted);
 }
 
-/// Firmware destroyed a queue pair that used UAR page `uar`.
-pub fn qp_destroyed(f: &mut Function, uar: u32, qpn: u32) {
-    f.nic.scheduler.forget_qp(qpn);
-    f.nic.scheduler.remove_qp(uar, qpn);
+/// Firmware destroyed a queue pair.
+pub fn qp_destroyed(f: &mut Function, mut qp: Qp) {
+    streams::close_channels(&mut qp, &mut f.queues.connections, &mut f.nic);
+    f.nic.scheduler.forget_qp(qp.qpn);
+    f.nic.scheduler.remove_qp(qp.uar, qp.qpn);
+}
+
+/// Firmware takes a stream of an initiator out of error.
+pub fn stream_reset(f: &mut Function, qpn: u32, stream: u16) {
+    if let Some(streams) = f.queues.qps.get_mut(qpn).and_then(|qp| qp.rc.send.streams.as_mut()) {
+        streams.errored.remove(&stream);
+    }
 }
 
 /// Firmware created a send queue.

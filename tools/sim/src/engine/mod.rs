@@ -3,9 +3,10 @@
 //! The card calls [`run`] for each turn. A turn handles received frames, sends responses, lets each queue pair with
 //! work send a bounded number of packets, and handles expired timers. An engine borrows one queue and the
 //! [`Nic`](crate::function::Nic) beside it. The files, in the order in which a message passes through them: `doorbell`
-//! and `posted` (what software posted), `wqe` and `receive_wqe` (work requests), `rc`, `dynamic` and `ud` (requester
-//! and responder), `pieces` and `memory` (memory by key), `completion` and `event` (CQEs, EQEs), `flush` (queues in
-//! error). `lifecycle` has the calls from firmware, `check` the checks of strict mode.
+//! and `posted` (what software posted), `wqe` and `receive_wqe` (work requests), `streams` (which of a DC initiator's
+//! channels sends one), `rc`, `dynamic` and `ud` (requester and responder), `pieces` and `memory` (memory by key),
+//! `completion` and `event` (CQEs, EQEs), `flush` (queues in error). `lifecycle` has the calls from firmware, `check`
+//! the checks of strict mode.
 
 mod charge;
 mod check;
@@ -28,6 +29,7 @@ mod posted;
 mod rc;
 mod receive_wqe;
 mod srq;
+mod streams;
 mod ud;
 mod umr;
 mod wqe;
@@ -42,7 +44,7 @@ pub use inbound::receive;
 pub use lifecycle::{
     cq_created, cq_destroyed, cq_resized, dct_drained, describe_qp, post_event, qp_created, qp_destroyed,
     qp_state_changed, reset, rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_rate_changed,
-    sq_state_changed,
+    sq_state_changed, stream_reset,
 };
 
 pub(crate) use rc::resume;
@@ -85,10 +87,12 @@ pub fn run(f: &mut Function) -> bool {
     let acknowledged = acknowledge(f);
     let sent = send(f) | ethernet::send::send(f);
     let timed = timers(f) | completion::post_moderated(&mut f.nic) | ethernet::send::resume(f);
-    compression::close_all(f);
     let broken = fail_queues(f);
+    // After whatever ends work, or puts an initiator into error.
+    let streamed = streams::complete_ended(f);
+    compression::close_all(f);
     flush_in_error(f);
-    doorbells | frames | acknowledged | sent | joined | timed | broken
+    doorbells | frames | acknowledged | sent | joined | timed | broken | streamed
 }
 
 /// Sends the acknowledgements due in this turn, one for each queue pair. IBTA 9.7.5.1.2.
@@ -124,6 +128,10 @@ fn send(f: &mut Function) -> bool {
         let Some(qpn) = nic.scheduler.ready.pop_front() else { break };
         let Some(qp) = queues.scheduled(qpn) else { continue };
         qp.rc.is_ready = false;
+        if qp.rc.send.streams.is_some() {
+            streams::hand_out(queues, nic, qpn, PACKETS);
+            continue;
+        }
         let worked = charge(qp, nic, |qp, nic| {
             let replies = responder::send_replies(qp, nic, PACKETS);
             requester::transmit(qp, nic, PACKETS) || replies
@@ -142,9 +150,9 @@ fn timers(f: &mut Function) -> bool {
     }
     let mut timed = std::mem::take(&mut f.nic.scheduler.timed);
     f.nic.scheduler.earliest = None;
-    let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
+    let (queues, nic) = (&mut f.queues, &mut f.nic);
     timed.retain(|qpn| {
-        let Some(qp) = qps.get_mut(*qpn) else { return false };
+        let Some(qp) = queues.scheduled(*qpn) else { return false };
         requester::timeout(qp, nic);
         let next = [qp.rc.send.deadline, qp.rc.send.pause].into_iter().flatten().min();
         qp.rc.is_timed = next.is_some();

@@ -20,8 +20,7 @@ pub(super) fn refresh(qp: &mut Qp, nic: &Nic) -> bool {
         nic.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("QP {:#x}: send counter {record:#x}", qp.qpn));
     }
     // Software may reuse a WQE's place in the ring once the WQE is complete.
-    let oldest = send.work.front().map_or(send.fetched, |work| work.index);
-    let held = send.posted.wrapping_sub(oldest);
+    let held = send.posted.wrapping_sub(send.oldest());
     if u32::from(held) > 1 << ring.log_size {
         let size = 1u32 << ring.log_size;
         nic.strict.report(rules::SEND_OVERRUN, || {

@@ -134,6 +134,7 @@ fn parse(qp: &Qp, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) ->
     work.is_signalled = matches!(ctrl.ce(), CompletionMode::Always | CompletionMode::AlwaysAndEvent);
     work.wakes = ctrl.ce() == CompletionMode::AlwaysAndEvent;
     work.is_solicited = ctrl.se();
+    work.stream = if qp.rc.send.streams.is_some() { ctrl.dci_stream_channel_id() } else { 0 };
     work.is_fenced = matches!(ctrl.fm(), Fence::Fence | Fence::StrongOrdering | Fence::FenceAndInitiatorSmall);
     work.immediate = ctrl.imm();
     let mut segments = Segments(wqe.get(SEGMENT..).unwrap_or(&[]));

@@ -198,7 +198,7 @@ commands! {
     Init2initQp => fixed qp_state::init2init,
     Init2rtrQp => fixed qp_state::init2rtr,
     Rtr2rtsQp => fixed qp_state::rtr2rts,
-    Rts2rtsQp => fixed qp_state::rts2rts,
+    Rts2rtsQp => listed qp_state::rts2rts,
     Sqerr2rtsQp => fixed qp_state::sqerr2rts,
     SqdRtsQp => fixed qp_state::sqd2rts,
     Qp2err => fixed qp_state::to_err,

@@ -37,6 +37,7 @@ mod pages;
 mod pd;
 mod port_counter;
 mod qp;
+mod qp_extension;
 mod qp_state;
 mod queue;
 mod rate;

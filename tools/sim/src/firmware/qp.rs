@@ -8,8 +8,8 @@ use super::answer::Answer;
 use super::caps::next_below;
 use super::ece;
 use super::memory::{self, InUmem, Wanted};
-use super::pages;
 use super::syndromes::Syndrome;
+use super::{pages, qp_extension};
 use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{AddressPath, PageList, Qp, RcState, RecvRing, SendRing};
@@ -75,9 +75,10 @@ pub(super) fn create(f: &mut Function, command: &CreateQpIn, list: &[u8]) -> Ans
     if command.input_qpn() != 0 {
         return Err(Syndrome::InputQpn.into());
     }
-    if command.qpc_ext() || command.opt_param_mask() != 0 {
+    if command.opt_param_mask() != 0 {
         return Err(Syndrome::QpFeature.into());
     }
+    let list = qp_extension::at_creation(f, command, list)?;
     let offered = ece::reduce(f, command.ece())?;
     check_features(f, &context)?;
     check_sizes(f, &context)?;
@@ -198,10 +199,8 @@ fn check_features(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
         || context.cd_slave_send()
         || context.cd_slave_receive()
         || context.ts_format() >= TS_REAL_TIME
-        || context.deth_sqpn() != 0
-        || context.log_num_dci_stream_channels() != 0
-        || context.log_num_dci_errored_streams() != 0;
-    if unannounced { Err(Syndrome::QpFeature) } else { Ok(()) }
+        || context.deth_sqpn() != 0;
+    if unannounced { Err(Syndrome::QpFeature) } else { qp_extension::check_streams(f, context) }
 }
 
 fn check_sizes(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
@@ -271,7 +270,7 @@ fn use_parents(f: &mut Function, context: &Qpc, more: bool) {
 
 /// `QUERY_QP`: the context, and as many page addresses as fit.
 pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize) -> Answer<(QueryQpOut, Vec<u8>)> {
-    if command.qpc_ext() {
+    if command.qpc_ext() && !f.nic.firmware.caps.general().qpc_extension() {
         return Err(Syndrome::QpFeature.into());
     }
     let qp = f.queues.qps.get(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
@@ -280,9 +279,12 @@ pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize
     engine::describe_qp(qp, &mut context);
     let memory = qp.recv.as_ref().map(|ring| &ring.memory).or(qp.send.as_ref().map(|ring| &ring.memory));
     let pages = memory.map_or(&[][..], |memory| &memory.pages);
-    let addresses: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
+    let addresses = pages.iter().flat_map(|page| page.to_be_bytes());
     let mut output = QueryQpOut::ZERO;
     let mut first = *output.qp_pas_or_qpc_ext_and_pas();
+    // The extension, of which nothing is set, comes before the pages.
+    let extension = if command.qpc_ext() { first.len() } else { 0 };
+    let addresses: Vec<u8> = std::iter::repeat_n(0, extension).chain(addresses).collect();
     let (head, tail) = addresses.split_at(addresses.len().min(first.len()));
     first[..head.len()].copy_from_slice(head);
     output.w().ece(qp.ece).qpc(&context).qp_pas_or_qpc_ext_and_pas(&first);
@@ -298,6 +300,6 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyQpIn) -> Answer<Destroy
     use_parents(f, &qp.context, false);
     memory::use_umems(f, [qp.umem, qp.doorbell_umem], false);
     pages::release(f, Context::Qp);
-    engine::qp_destroyed(f, qp.uar, command.qpn());
+    engine::qp_destroyed(f, qp);
     Ok(DestroyQpOut::ZERO)
 }

@@ -21,8 +21,8 @@ use mlx5_prm::ctx::{Ads, AtomicMode, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
 use super::answer::Answer;
-use super::ece;
 use super::syndromes::Syndrome;
+use super::{ece, qp_extension};
 use crate::engine;
 use crate::function::Function;
 use crate::objects::{AddressPath, Qp};
@@ -113,10 +113,20 @@ change!(init2init, Init2initQpIn => Init2initQpOut, Init -> Init,
     opt::RIGHTS | opt::PKEY_INDEX | opt::PRIMARY_PORT, take_nothing, ece);
 change!(init2rtr, Init2rtrQpIn => Init2rtrQpOut, Init -> Rtr, opt::RIGHTS | opt::PKEY_INDEX, take_rtr, ece);
 change!(rtr2rts, Rtr2rtsQpIn => Rtr2rtsQpOut, Rtr -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE, take_rts, ece);
-change!(rts2rts, Rts2rtsQpIn => Rts2rtsQpOut, Rts -> Rts,
+change!(change_rts, Rts2rtsQpIn => Rts2rtsQpOut, Rts -> Rts,
     opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE | opt::COUNTER_SET_ID, take_nothing, ece);
 change!(sqerr2rts, Sqerr2rtsQpIn => Sqerr2rtsQpOut, Sqer -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
 change!(sqd2rts, Sqd2rtsQpIn => Sqd2rtsQpOut, Sqd -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
+
+/// `RTS2RTS_QP`, whose extension can take a stream out of error.
+pub(super) fn rts2rts(f: &mut Function, command: &Rts2rtsQpIn, list: &[u8]) -> Answer<Rts2rtsQpOut> {
+    let stream = qp_extension::stream_to_reset(f, command, list)?;
+    let output = change_rts(f, command)?;
+    if let Some(stream) = stream {
+        engine::stream_reset(f, command.qpn(), stream);
+    }
+    Ok(output)
+}
 
 /// `2ERR_QP`.
 pub(super) fn to_err(f: &mut Function, command: &Qp2errIn) -> Answer<Qp2errOut> {

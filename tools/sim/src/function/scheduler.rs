@@ -38,6 +38,8 @@ pub struct Scheduler {
     pub(crate) compressing: Vec<u32>,
     /// Number of the last connection with a target.
     pub(crate) connections: u32,
+    /// Initiators with work of their streams that ended, or that went into error.
+    pub(crate) streaming: BTreeSet<u32>,
     /// Queue pairs that wait for pages.
     pub(crate) page_faults: PageFaults,
     /// Send queues that their rate limit holds back, and until when.
@@ -131,6 +133,7 @@ impl Scheduler {
         self.timed.retain(is_other);
         self.broken.retain(is_other);
         self.watched.remove(&qpn);
+        self.streaming.remove(&qpn);
         self.held.forget(qpn);
         self.page_faults.forget(qpn);
         self.senders.retain(is_other);

@@ -18,6 +18,7 @@ mod qp;
 mod qp_progress;
 mod rate;
 mod srq;
+mod streams;
 mod uar;
 mod work;
 
@@ -50,6 +51,7 @@ pub(crate) use qp_progress::{
 };
 pub use rate::{Executed, Pace, Rate, Rates};
 pub use srq::{Srq, XrcSrq};
+pub(crate) use streams::{Streamed, Streams};
 pub use uar::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL, Uar};
 pub use work::Failure;
 pub(crate) use work::{Datagram, List, Piece, ReceiveWork, SendWork, Update};
@@ -122,7 +124,8 @@ pub struct Queues {
     pub rqs: Table<Rq>,
     /// By `dctn`; numbers above all receive queues.
     pub dcts: Table<Dct>,
-    /// Connections of targets, hidden from software; numbers above all targets. They belong to nobody.
+    /// Connections of targets, and channels of initiators' streams, hidden from software; numbers above all targets.
+    /// They belong to nobody.
     pub connections: Table<Qp>,
 }
 
@@ -148,6 +151,14 @@ impl Queues {
         match self.qps.get_mut(number) {
             Some(qp) => Some(qp),
             None => self.connections.get_mut(number),
+        }
+    }
+
+    /// The queue pair that a packet to `number` is for: an answer to a stream is for its channel.
+    pub(crate) fn addressed(&mut self, number: u32) -> Option<&mut Qp> {
+        match self.qps.get_mut(number) {
+            Some(qp) => Some(qp),
+            None => self.connections.get_mut(number).filter(|qp| qp.is_channel()),
         }
     }
 
@@ -338,7 +349,7 @@ impl Objects {
     }
 }
 
-/// Maximum number of dynamically connected targets, and of connections with them.
+/// Maximum number of dynamically connected targets, and of connections with them and channels to them.
 const MOST_DCTS: u32 = 1 << 16;
 const MOST_CONNECTIONS: u32 = 1 << 20;
 /// The first queue pair number allocated; lower ones are reserved.

@@ -73,9 +73,9 @@ impl RecvRing {
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
-    /// Its number; of a connection with a target, the target's.
+    /// Its number; of a connection with a target, the target's; of a channel of streams, the initiator's.
     pub qpn: u32,
-    /// Number of a connection in [`Queues::connections`](super::Queues::connections).
+    /// Number of a connection or channel in [`Queues::connections`](super::Queues::connections).
     pub hidden: Option<u32>,
     /// Its state. IBTA 10.3.1.
     pub state: QpState,
@@ -149,6 +149,11 @@ impl Qp {
             ServiceType::Dci | ServiceType::Dct => Transport::Dc,
             _ => Transport::Rc,
         }
+    }
+
+    /// Whether it is a channel of an initiator's streams.
+    pub(crate) fn is_channel(&self) -> bool {
+        self.hidden.is_some() && self.service == ServiceType::Dci
     }
 
     /// The number by which the scheduler knows it.

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::mkey::User;
-use super::work::{Datagram, ReceiveWork, SendWork};
+use super::streams::Streams;
+use super::work::{Datagram, Failure, ReceiveWork, SendWork};
 use crate::transport::Psn;
 
 /// Transport state of one queue pair. Reset with it.
@@ -70,12 +71,25 @@ pub(crate) struct Requester {
     pub fault: Option<SendFault>,
     /// Of a dynamically connected initiator: its connection.
     pub target: Option<Connection>,
+    /// Of one with streams: these. Its work requests are in their hands, not in `work`.
+    pub streams: Option<Box<Streams>>,
+    /// Of a channel of streams: work requests that ended, oldest first, and why they failed.
+    pub ended: Vec<(SendWork, Option<Failure>)>,
+}
+
+impl Requester {
+    /// Index of the oldest WQE that is not complete.
+    pub fn oldest(&self) -> u16 {
+        let streamed = self.streams.as_ref().and_then(|streams| streams.work.front()).map(|work| work.index);
+        streamed.or(self.work.front().map(|work| work.index)).unwrap_or(self.fetched)
+    }
 }
 
 /// The connection of a dynamically connected initiator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connection {
     pub target: Datagram,
+    pub stream: u16,
     pub number: u32,
     /// PSN of its first request.
     pub first: Psn,

@@ -46,6 +46,8 @@ pub(crate) struct SendWork {
     pub datagram: Option<Datagram>,
     /// Destination of a dynamically connected message.
     pub target: Option<Datagram>,
+    /// Its stream, of an initiator that has streams.
+    pub stream: u16,
     /// The destination's XRC shared receive queue.
     pub xrc_srqn: u32,
     /// Key update, of a UMR WQE.
@@ -82,6 +84,7 @@ impl Default for SendWork {
             compare: 0,
             datagram: None,
             target: None,
+            stream: 0,
             xrc_srqn: 0,
             update: None,
             pieces: Vec::new(),

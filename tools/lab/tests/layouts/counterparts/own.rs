@@ -97,6 +97,13 @@ pub const ROWS: &[Counterpart] = &[
         )],
     },
     Counterpart {
+        layout: "Rts2rtsQpIn",
+        header: Provider,
+        c: "mlx5_ifc_rts2rts_qp_in_bits",
+        sized: false,
+        fields: &[("qpc_data_ext", "qpc_data_ext", "")],
+    },
+    Counterpart {
         layout: "QpContextExtension",
         header: Provider,
         c: "mlx5_ifc_qpc_ext_bits",

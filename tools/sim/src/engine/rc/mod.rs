@@ -9,6 +9,7 @@
 //! requester sends again from the oldest unacknowledged PSN.
 
 mod atomic;
+pub(crate) mod channel;
 pub(crate) mod requester;
 pub(crate) mod responder;
 mod resume;

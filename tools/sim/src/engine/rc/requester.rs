@@ -1,15 +1,15 @@
 //! The requester: turns send WQEs into request packets, and responses into completions.
 
-use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
+use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WqeOpcode;
 
-use super::{ack_timeout, rnr_delay, route};
+use super::{ack_timeout, channel, rnr_delay, route};
 use crate::engine::message::mtu;
 use crate::engine::{completion, event, flush, page_fault, pieces, ud, umr, wqe};
 use crate::function::Nic;
-use crate::objects::{AtomicResult, Connection, Datagram, Failure, Qp, SendWork};
+use crate::objects::{AtomicResult, Connection, Failure, Qp, SendWork};
 use crate::strict::rules;
 use crate::transport::dynamic::Dceth;
 use crate::transport::packet::{AtomicEth, Nak, Packet, Reth, Syndrome};
@@ -98,7 +98,7 @@ fn is_blocked(qp: &Qp) -> bool {
     let Some(work) = send.work.get(send.cursor) else { return true };
     let outstanding = send.next.after(send.unacked);
     if !work.is_started {
-        if outstanding > 0 && work.target.is_some_and(|target| !is_connected(qp, &target)) {
+        if outstanding > 0 && work.target.is_some() && !is_connected(qp, work) {
             return true;
         }
         let too_many_reads = work.is_read() && send.reads >= 1 << qp.log_sra_max;
@@ -111,19 +111,19 @@ fn is_blocked(qp: &Qp) -> bool {
     qp.transport().is_reliable() && !work.is_read() && outstanding >= WINDOW
 }
 
-/// Whether the connection of a dynamically connected initiator is with `target`.
-fn is_connected(qp: &Qp, target: &Datagram) -> bool {
-    qp.rc.send.target.as_ref().is_some_and(|connection| connection.target == *target)
+/// Whether the connection of a dynamically connected initiator is that of `work`: with its target, and of its stream.
+fn is_connected(qp: &Qp, work: &SendWork) -> bool {
+    qp.rc.send.target.as_ref().is_some_and(|now| Some(now.target) == work.target && now.stream == work.stream)
 }
 
 /// A dynamically connected message begins: connects to its target. All to others is acknowledged.
 fn connect(qp: &mut Qp, nic: &mut Nic) {
     let Some(work) = qp.rc.send.work.get(qp.rc.send.cursor) else { return };
-    if let Some(target) = work.target.filter(|target| !work.is_started && !is_connected(qp, target)) {
+    if let Some(target) = work.target.filter(|_| !work.is_started && !is_connected(qp, work)) {
         nic.scheduler.connections = nic.scheduler.connections.wrapping_add(1);
-        let (number, first) = (nic.scheduler.connections, work.first);
+        let (number, first, stream) = (nic.scheduler.connections, work.first, work.stream);
         qp.remote_qpn = target.qpn;
-        qp.rc.send.target = Some(Connection { target, number, first });
+        qp.rc.send.target = Some(Connection { target, stream, number, first });
     }
 }
 
@@ -171,7 +171,8 @@ fn new_packet(qp: &Qp, nic: &mut Nic, work: &SendWork, opcode: Opcode) -> Option
         (None, Some(connection)) => {
             let route = ud::route(qp, nic, &connection.target)?;
             let mut packet = nic.scheduler.packets.packet(opcode, route, connection.target.qpn, psn);
-            let (access_key, dci) = (connection.target.dc_key, qp.qpn);
+            // Answers to a stream come to its channel.
+            let (access_key, dci) = (connection.target.dc_key, qp.scheduled());
             packet.dc = Dceth { access_key, dci, connection: connection.number, first: connection.first };
             packet
         }
@@ -612,19 +613,20 @@ fn complete(qp: &mut Qp, nic: &mut Nic) {
         let Some(work) = send.work.pop_front() else { return };
         send.cursor = send.cursor.saturating_sub(1);
         send.reads -= u32::from(work.is_read() && work.is_started);
-        if work.is_signalled {
-            send.consumed.completes(nic, qp.cqn_send, work.index);
-            let mut cqe = completion::of(qp, CqeOpcode::Requester, work.index);
-            cqe.w().byte_cnt(work.len);
-            completion::sent(nic, qp, cqe, work.opcode.number() as u8, work.wakes);
+        if qp.is_channel() {
+            channel::end(qp, nic, work);
+            continue;
         }
-        qp.rc.send.spare.push(work);
+        completion::succeeded(nic, qp, work);
         check_drained(qp, nic);
     }
 }
 
 /// Completes the oldest work request in error and moves the queue pair to the error state. IBTA 10.3.1, 10.10.2.2.
 fn complete_in_error(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
+    if qp.is_channel() {
+        return channel::fail(qp, nic, failure);
+    }
     let Some(work) = qp.rc.send.work.pop_front() else { return };
     completion::send_failed(nic, qp, work.index, work.opcode.number() as u8, failure);
     qp.rc.send.spare.push(work);

@@ -83,6 +83,9 @@ const GENERAL: &[Honoured] = &[
     ("out_of_seq_cnt", "firmware/counter.rs", ".out_of_sequence("),
     ("retransmission_q_counters", "firmware/counter.rs", ".implied_nak_seq_err("),
     ("rts2rts_qp_counters_set_id", "firmware/qp_state.rs", ".rts2rts_qp_counters_set_id()"),
+    ("qpc_extension", "firmware/qp_extension.rs", ".qpc_extension()"),
+    ("log_max_dci_stream_channels", "firmware/qp_extension.rs", ".log_max_dci_stream_channels()"),
+    ("log_max_dci_errored_streams", "firmware/qp_extension.rs", ".log_max_dci_errored_streams()"),
     ("device_memory", "function/caps.rs", "device_memory()"),
     // The L2 table is the only part of an e-switch.
     ("eswitch_manager", "objects/l2_table.rs", "caps.eswitch_manager()"),

@@ -12,6 +12,7 @@ mod lro;
 mod memic;
 mod on_demand;
 mod pages;
+mod qp_extension;
 mod queue_pairs;
 mod queues;
 mod rate;
