@@ -230,6 +230,23 @@ impl Testpmd<'_> {
         Ok([number("RX-packets:")?, number("TX-packets:")?])
     }
 
+    /// Waits until so many frames are printed. A command given before would have its answer torn by them.
+    fn await_printed(&self, frames: u64) -> TestResult {
+        let deadline = Instant::now() + TRAFFIC;
+        loop {
+            let all = self.job.so_far();
+            let new = all.get(self.heard..).unwrap_or_default();
+            let ends = new.split_inclusive('\n').filter(|line| line.contains("ol_flags: ") && line.ends_with('\n'));
+            if ends.count() as u64 >= frames {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(self.rig.lab.explain(format!("{frames} frames were to be printed; it said:\n{all}")));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until port 0 has received so many frames.
     fn await_frames(&mut self, expected: u64) -> TestResult {
         let deadline = Instant::now() + SOON;
@@ -301,6 +318,7 @@ fn rules(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     let before = testpmd.by_queue()?;
     rig.datagrams(COUNT, 7002)?;
     rig.datagrams(COUNT, 7001)?;
+    testpmd.await_printed(COUNT)?;
     testpmd.await_frames(COUNT)?;
     let queues: Vec<u64> = testpmd.by_queue()?.iter().zip(&before).map(|(after, before)| after - before).collect();
     assert_eq!(queues, [0, 0, 0, COUNT]);
@@ -371,6 +389,7 @@ fn spreads(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
         testpmd.forward("rxonly")?;
         let start = testpmd.heard;
         rig.datagrams(COUNT, 7100)?;
+        testpmd.await_printed(COUNT)?;
         testpmd.await_frames(COUNT)?;
         testpmd.says(&["stop", "set verbose 0"])?;
         let said = testpmd.since(start);
@@ -404,6 +423,7 @@ fn times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     testpmd.forward("rxonly")?;
     let start = testpmd.heard;
     rig.stream(20, 9)?;
+    testpmd.await_printed(20)?;
     testpmd.await_frames(20)?;
     testpmd.says(&["stop", "set verbose 0"])?;
     let said = testpmd.since(start);
