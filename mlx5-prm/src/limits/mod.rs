@@ -50,14 +50,17 @@ use crate::layout::Layout;
 pub fn check(input: &[u8], card: &dyn Card) -> Vec<Violation> {
     let Some(header) = InputHeader::read(input) else { return Vec::new() };
     let Some(command) = cmd::find(header.opcode()) else { return Vec::new() };
+    // What a shorter input lacks is zero to the card.
+    let mut input = input.to_vec();
+    input.resize(input.len().max(command.input.size), 0);
     let blocks: Vec<Block> = read::blocks(command.opcode).collect();
     let fields = blocks.iter().flat_map(Block::fields).filter(|field| field.origin == Origin::Input);
-    let numbers = Numbers::of(command.input, input, fields.map(|field| field.name).collect());
+    let numbers = Numbers::of(command.input, &input, fields.map(|field| field.name).collect());
     let known = Known { numbers, card };
     let applicable = blocks.iter().filter(|block| block.conditions.iter().all(|condition| known.meets(condition)));
     let limits = applicable.flat_map(|block| &block.limits);
     let mut broken: Vec<_> = limits.filter_map(|limit| known.breaks(command.opcode, limit)).collect();
-    broken.extend(set_hca_cap::check(input, card));
+    broken.extend(set_hca_cap::check(&input, card));
     broken
 }
 

@@ -209,6 +209,19 @@ fn a_row_with_a_condition_applies_only_then() {
 }
 
 #[test]
+fn what_an_input_lacks_is_zero() {
+    let mut card = Announced::default();
+    card.0.insert((CapPage::Roce.number(), "roce_version".into()), 1 << 2);
+    // SET_ROCE_ADDRESS up to the first byte of its address; the version is behind it.
+    let mut input = vec![0; 0x11];
+    input[..2].copy_from_slice(&(Opcode::SetRoceAddress.number() as u16).to_be_bytes());
+    assert_eq!(check(&input, &card), []);
+    input[0x10] = 1;
+    let said: Vec<_> = check(&input, &card).iter().map(Violation::to_string).collect();
+    assert!(matches!(&said[..], [one] if one.contains("roce_version")), "{said:?}");
+}
+
+#[test]
 fn flow_tables_are_checked_against_the_properties_of_their_type() {
     let card = |page: CapPage, name: &str| match (page, name) {
         (CapPage::EswitchFlowTable, "flow_table_properties_nic_esw_fdb.max_modify_header_actions") => Some(2),
