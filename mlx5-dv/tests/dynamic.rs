@@ -235,12 +235,15 @@ fn with_streams() -> Sim {
     Sim::builder().profile(Profile::connectx7()).build().unwrap()
 }
 
-/// An initiator that is in error with two of its streams, and executes four at once.
-fn streaming(device: &Arc<Device>) -> (DcInitiator, Arc<MemoryRegion>) {
-    let pd = Pd::alloc(device).unwrap();
+/// On such a card a target, and an initiator that is in error with two of its streams, and executes four at once.
+fn streaming() -> (Sim, Arc<Device>, Target, DcInitiator) {
+    let sim = with_streams();
+    let device = sim.open(0).unwrap();
+    let target = Target::new(&device, 7);
+    let pd = Pd::alloc(&device).unwrap();
     let streams = DciStreams { log_channels: 2, log_errored: 1 };
     let initiator = DcInitiator::with_streams(&pd, &ConnectionOptions::default(), streams).unwrap();
-    (initiator, MemoryRegion::allocate(&pd, 4 * ROOM, all()).unwrap())
+    (sim, device, target, initiator)
 }
 
 /// How the next work request ends.
@@ -250,10 +253,7 @@ fn ends(initiator: &mut DcInitiator) -> Option<CqeSyndrome> {
 
 #[test]
 fn a_stream_in_error_stops_no_other_until_it_is_reset() {
-    let sim = with_streams();
-    let device = sim.open(0).unwrap();
-    let mut target = Target::new(&device, 7);
-    let (mut initiator, _region) = streaming(&device);
+    let (sim, _device, mut target, mut initiator) = streaming();
     let (good, bad) = (target.address(KEY), target.address(KEY + 1));
     let (access, flushed) = (Some(CqeSyndrome::RemoteAccess), Some(CqeSyndrome::WorkRequestFlushed));
     // 1 and 5 share a channel.
@@ -276,11 +276,9 @@ fn a_stream_in_error_stops_no_other_until_it_is_reset() {
 
 #[test]
 fn a_stream_that_waits_holds_up_no_other() {
-    let sim = with_streams();
-    let device = sim.open(0).unwrap();
-    let mut target = Target::new(&device, 7);
-    let (mut initiator, region) = streaming(&device);
+    let (sim, device, mut target, mut initiator) = streaming();
     let pd = Pd::alloc(&device).unwrap();
+    let region = MemoryRegion::allocate(initiator.queue_pair().pd(), ROOM, all()).unwrap();
     let options = DctOptions::new(KEY).remote_access(remote_access());
     let mut late = DcReceiver::new(&pd, &options, SrqOptions::default(), CqOptions::default()).unwrap();
     let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
@@ -311,10 +309,7 @@ fn a_stream_that_waits_holds_up_no_other() {
 
 #[test]
 fn with_enough_streams_in_error_the_initiator_is_in_error() {
-    let sim = with_streams();
-    let device = sim.open(0).unwrap();
-    let mut target = Target::new(&device, 7);
-    let (mut initiator, _region) = streaming(&device);
+    let (_sim, _device, mut target, mut initiator) = streaming();
     let (good, bad) = (target.address(KEY), target.address(KEY + 1));
     let (access, flushed) = (Some(CqeSyndrome::RemoteAccess), Some(CqeSyndrome::WorkRequestFlushed));
     initiator.send_inline(&bad.stream(1), b"?").unwrap();

@@ -74,10 +74,7 @@ fn frames_by_pointer_and_inline_arrive_in_order_and_whole_round_the_ring() {
             batch.send_several_inline(wr_id, FrameFlags::SIGNALLED, &inline).unwrap();
         }
         batch.ring();
-        for sent in &sent {
-            assert_eq!(there.heard(), *sent, "round {round}");
-        }
-        completes(&mut here, wr_id);
+        arrive(&mut here, &mut there, wr_id, &sent);
     }
     drop((here, there));
     assert_eq!(sim.violations(), []);
@@ -102,6 +99,14 @@ fn completes(here: &mut Sender, wr_id: u64) {
     assert_eq!(here.queue.free(), here.queue.capacity());
 }
 
+/// What was sent with `wr_id` is heard, in order and whole, and completes.
+fn arrive(here: &mut Sender, there: &mut EthernetEnd, wr_id: u64, sent: &[Vec<u8>]) {
+    for sent in sent {
+        assert_eq!(there.heard(), *sent, "round {wr_id}");
+    }
+    completes(here, wr_id);
+}
+
 /// Whatever their lengths, and wherever in the ring: the last work request is full, has one frame that wraps, or ends
 /// with the ring.
 #[test]
@@ -122,10 +127,7 @@ fn frames_copied_one_by_one_arrive_in_order_and_whole_round_the_ring() {
         sent.iter().for_each(|frame| copies.push(frame).unwrap());
         copies.end();
         batch.ring();
-        for sent in &sent {
-            assert_eq!(there.heard(), *sent, "round {round}");
-        }
-        completes(&mut here, wr_id);
+        arrive(&mut here, &mut there, wr_id, &sent);
     }
     drop((here, there));
     assert_eq!(sim.violations(), []);

@@ -257,6 +257,11 @@ commands! {
     Qp2rst: Qp2rstIn => Qp2rstOut,
 }
 
+impl QpContextExtension {
+    /// The bit of `opt_param_mask_95_32` of [`Rts2rtsQpIn`] that takes stream `dci_stream_channel_id` out of error.
+    pub const DCI_STREAM_CHANNEL_ID: u64 = 1 << 0;
+}
+
 impl QueryQpIn {
     /// What lies after the context in the output.
     fn rest_layout(input: &[u8], _index: usize) -> Option<&'static Info> {

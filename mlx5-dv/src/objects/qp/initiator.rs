@@ -101,12 +101,9 @@ impl QueuePair {
             return Err(Error::Unsupported { what, capability: "qpc_extension" });
         }
         let (mut command, mut extension) = (Rts2rtsQpIn::default(), QpContextExtension::default());
-        command.w().qpn(self.qpn).qpc_ext(true).opt_param_mask_95_32(DCI_STREAM_CHANNEL_ID);
+        command.w().qpn(self.qpn).qpc_ext(true).opt_param_mask_95_32(QpContextExtension::DCI_STREAM_CHANNEL_ID);
         extension.w().dci_stream_channel_id(stream);
         self.step(&mut state, QpState::Rts, &WithTail::new(command, vec![extension]))?;
         Ok(())
     }
 }
-
-/// Bit of `opt_param_mask_95_32`: the stream is reset.
-const DCI_STREAM_CHANNEL_ID: u64 = 1 << 0;

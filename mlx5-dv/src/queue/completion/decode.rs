@@ -179,7 +179,12 @@ impl FrameCompletion {
     /// where TCP's are told.
     #[inline(always)]
     pub fn joined(&self) -> Option<JoinedSegments> {
-        if self.segments < 2 { None } else { Some(self.segments_joined()) }
+        if self.is_joined() { Some(self.segments_joined()) } else { None }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_joined(&self) -> bool {
+        self.segments >= 2
     }
 
     #[cold]

@@ -338,8 +338,9 @@ impl EthernetQueue {
 
 /// Makes the headers of joined segments, at the start of the frame's first buffer, those of one packet.
 #[cold]
-fn update_headers(joined: &JoinedSegments, done: &mut Done<FrameCompletion>) {
+fn update_headers(done: &mut Done<FrameCompletion>) {
     let (Some(buffer), Ok(completion)) = (&mut done.buffer, &done.result) else { return };
+    let Some(joined) = completion.joined() else { return };
     let len = completion.byte_len as usize;
     let mut room = [0; JoinedSegments::HEADERS];
     let head = &mut room[..JoinedSegments::HEADERS.min(len).min(buffer.len())];
@@ -357,10 +358,9 @@ impl Wait for EthernetQueue {
     #[inline]
     fn poll_card(&mut self) -> Result<Option<Done<FrameCompletion>>, RetireError> {
         let Some((wr_id, result)) = self.queues.poll_frame()? else { return Ok(None) };
-        let joined = result.as_ref().ok().and_then(FrameCompletion::joined);
         let mut done = self.in_flight.done_all(wr_id, result, &mut self.met)?;
-        if let Some(joined) = joined {
-            update_headers(&joined, &mut done);
+        if done.result.as_ref().is_ok_and(FrameCompletion::is_joined) {
+            update_headers(&mut done);
         }
         Ok(Some(done))
     }

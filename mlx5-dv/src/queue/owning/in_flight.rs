@@ -412,9 +412,7 @@ impl InFlight {
         }
         (entry.first, entry.next) = (slot, slot);
         let mut group = Group { ticket: entry.ticket, result: Ok(completion), offset: 0 };
-        self.sends
-            .take_before(slot, first, next, |entry| later.push_back(group.done(entry.ticket, entry.buffer, false)));
-        Ok(later.pop_front())
+        Ok(group.before(&mut self.sends, slot, (first, next), later))
     }
 
     /// The buffer of a send that has completed.
@@ -534,14 +532,7 @@ impl InFlight {
         later: &mut VecDeque<Done<C>>,
     ) -> Done<C> {
         let mut group = Group { ticket: end.ticket, result, offset: 0 };
-        let mut first = None;
-        table.take_before(slot, end.first, end.next, |entry| {
-            let done = group.done(entry.ticket, entry.buffer, false);
-            match first {
-                None => first = Some(done),
-                Some(_) => later.push_back(done),
-            }
-        });
+        let first = group.before(table, slot, (end.first, end.next), later);
         let last = group.done(end.ticket, end.buffer, true);
         let Some(first) = first else { return last };
         later.push_back(last);
@@ -585,6 +576,27 @@ struct Group<C> {
 }
 
 impl<C: From<Completion> + Copy> Group<C> {
+    /// Completes what comes before `slot` in its group, from `first`; `next` is the one after it. Returns the first of
+    /// them; the others are added to `later`, in order.
+    #[cold]
+    fn before(
+        &mut self,
+        table: &mut Table,
+        slot: u32,
+        (first, next): (u32, u32),
+        later: &mut VecDeque<Done<C>>,
+    ) -> Option<Done<C>> {
+        let mut reported = None;
+        table.take_before(slot, first, next, |entry| {
+            let done = self.done(entry.ticket, entry.buffer, false);
+            match reported {
+                None => reported = Some(done),
+                Some(_) => later.push_back(done),
+            }
+        });
+        reported
+    }
+
     fn done(&mut self, ticket: Ticket, buffer: Option<Buffer>, is_last: bool) -> Done<C> {
         if ticket != self.ticket {
             return Done { ticket, buffer, result: Ok(self.reported()), part: WHOLE };
@@ -709,6 +721,21 @@ mod tests {
         assert!(in_flight.has_quiet());
         let end = post(&mut in_flight, true);
         assert_eq!(complete(&mut in_flight, end, success()), [(2, true), (3, true)]);
+    }
+
+    #[test]
+    fn quiet_sends_before_a_kept_one_come_after_what_waits_to_be_polled() {
+        let mut in_flight = InFlight::new(8, 0);
+        for _ in 0..2 {
+            post(&mut in_flight, false);
+        }
+        let kept = post(&mut in_flight, true);
+        let mut later = VecDeque::from([Done::of_unreported(flushed().unwrap_err())]);
+        let first = in_flight.done_silently(KEPT | kept, success(), &mut later).unwrap().unwrap();
+        assert_eq!((first.ticket, later.len()), (Ticket(0), 2));
+        let waited = later.pop_front().unwrap();
+        assert_eq!((waited.ticket, later[0].ticket), (Ticket::UNREPORTED, Ticket(1)));
+        assert_eq!(in_flight.in_flight().0, 1, "the kept one");
     }
 
     #[test]

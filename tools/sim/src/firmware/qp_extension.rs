@@ -8,9 +8,6 @@ use mlx5_prm::values::ServiceType;
 use super::syndromes::Syndrome;
 use crate::function::Function;
 
-/// Bit of `opt_param_mask_95_32`: takes the stream `dci_stream_channel_id` out of error.
-const DCI_STREAM_CHANNEL_ID: u64 = 1 << 0;
-
 /// The page list of a command that may have an extension before it, which sets nothing at creation.
 pub(super) fn at_creation<'a>(f: &Function, command: &CreateQpIn, list: &'a [u8]) -> Result<&'a [u8], Syndrome> {
     if !command.qpc_ext() {
@@ -50,7 +47,7 @@ pub(super) fn stream_to_reset(f: &Function, command: &Rts2rtsQpIn, list: &[u8]) 
     let has_streams = f.queues.qps.get(command.qpn()).is_some_and(|qp| qp.rc.send.streams.is_some());
     match mask {
         0 => Ok(None),
-        DCI_STREAM_CHANNEL_ID if has_streams => Ok(Some(extension.dci_stream_channel_id())),
+        QpContextExtension::DCI_STREAM_CHANNEL_ID if has_streams => Ok(Some(extension.dci_stream_channel_id())),
         _ => Err(Syndrome::OptParamMask),
     }
 }

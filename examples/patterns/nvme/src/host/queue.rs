@@ -89,6 +89,13 @@ struct Pending {
     answer: Option<(Status, u64)>,
 }
 
+impl Pending {
+    /// The work request that had the buffer is done, or was flushed.
+    fn returned(&mut self, buffer: Option<Buffer>) {
+        (self.buffer, self.sending) = (buffer.map(IoBuffer::of), None);
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     generation: u16,
@@ -248,45 +255,15 @@ impl Queue {
         buffer: IoBuffer,
         access: AccessFlags,
     ) -> Result<Pending, Refused> {
-        let length = buffer.len() as u32;
-        if self.slots[slot].key.is_some() {
-            return self.send_registered(slot, command, buffer, access);
+        if let Some(key) = &mut self.slots[slot].key {
+            return send_registered(&mut self.connection, key, command, buffer, access);
         }
         if let Some(lacks) = lacks(&buffer, access) {
             return Err(Refused { buffer: Some(buffer), reason: SubmitError::Access(lacks) });
         }
-        let remote = buffer.inner().remote();
+        let (length, remote) = (buffer.len() as u32, buffer.inner().remote());
         let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED);
         self.send(command.data(&sgl), Some(buffer))
-    }
-
-    /// Registers `buffer` by the key of a slot, and sends a capsule that says so.
-    fn send_registered(
-        &mut self,
-        slot: usize,
-        command: Command,
-        buffer: IoBuffer,
-        access: AccessFlags,
-    ) -> Result<Pending, Refused> {
-        let length = buffer.len() as u32;
-        let refused = |buffer: Option<Buffer>, reason: RefusedReason| Refused {
-            buffer: buffer.map(IoBuffer::of),
-            reason: reason.into(),
-        };
-        let Some(key) = &mut self.slots[slot].key else { return Err(refused(None, RefusedReason::KeyNotRegistered)) };
-        key.push(buffer.into_inner()).map_err(|buffer| refused(Some(buffer), RefusedReason::KeyInUse))?;
-        let mut batch = self.connection.batch();
-        // A key that lets the remote write must let this side write, too.
-        let remote = match batch.register_unreported(key, access | AccessFlags::LOCAL_WRITE) {
-            Ok(remote) => remote,
-            Err(reason) => return Err(refused(key.parts().next(), reason)),
-        };
-        let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED_INVALIDATE);
-        match batch.send_inline_unreported(command.data(&sgl).as_bytes()) {
-            Ok(()) => Ok(Pending { user: 0, buffer: None, sending: None, answer: None }),
-            // The key is open, and only a command closes it: the queue has room for all commands, so it is broken.
-            Err(reason) => Err(refused(None, reason)),
-        }
     }
 
     /// The next command that the target has answered; `None` while there is none.
@@ -390,7 +367,7 @@ impl Queue {
         }
         if let Some(kept) = pending.sending {
             match self.connection.reclaim(&kept) {
-                Some(buffer) => (pending.buffer, pending.sending) = (Some(IoBuffer::of(buffer)), None),
+                Some(buffer) => pending.returned(Some(buffer)),
                 None => {
                     self.unsent.push_back(index);
                     return None;
@@ -415,7 +392,7 @@ impl Queue {
         let sent = |pending: &&mut Pending| pending.sending.is_some_and(|kept| kept.ticket() == done.ticket);
         // A capsule without a buffer is not among them.
         if let Some(pending) = self.slots.iter_mut().filter_map(|slot| slot.pending.as_mut()).find(sent) {
-            (pending.buffer, pending.sending) = (done.buffer.map(IoBuffer::of), None);
+            pending.returned(done.buffer);
         }
     }
 
@@ -423,7 +400,7 @@ impl Queue {
     fn reclaim(&mut self) {
         for pending in self.slots.iter_mut().filter_map(|slot| slot.pending.as_mut()) {
             if let Some(buffer) = pending.sending.and_then(|kept| self.connection.reclaim(&kept)) {
-                (pending.buffer, pending.sending) = (Some(IoBuffer::of(buffer)), None);
+                pending.returned(Some(buffer));
             }
         }
     }
@@ -462,6 +439,34 @@ impl Drop for Queue {
             tracing::debug!(%error, queue = self.qid, "a queue pair was not taken to ERR");
         }
         self.link.close();
+    }
+}
+
+/// Registers `buffer` by `key`, and sends a capsule that says so.
+fn send_registered(
+    connection: &mut Connection,
+    key: &mut FastKey,
+    command: Command,
+    buffer: IoBuffer,
+    access: AccessFlags,
+) -> Result<Pending, Refused> {
+    let length = buffer.len() as u32;
+    let refused = |buffer: Option<Buffer>, reason: RefusedReason| Refused {
+        buffer: buffer.map(IoBuffer::of),
+        reason: reason.into(),
+    };
+    key.push(buffer.into_inner()).map_err(|buffer| refused(Some(buffer), RefusedReason::KeyInUse))?;
+    let mut batch = connection.batch();
+    // A key that lets the remote write must let this side write, too.
+    let remote = match batch.register_unreported(key, access | AccessFlags::LOCAL_WRITE) {
+        Ok(remote) => remote,
+        Err(reason) => return Err(refused(key.parts().next(), reason)),
+    };
+    let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED_INVALIDATE);
+    match batch.send_inline_unreported(command.data(&sgl).as_bytes()) {
+        Ok(()) => Ok(Pending { user: 0, buffer: None, sending: None, answer: None }),
+        // The key is open, and only a command closes it: the queue has room for all commands, so it is broken.
+        Err(reason) => Err(refused(None, reason)),
     }
 }
 
