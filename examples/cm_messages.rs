@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service, UDP_QKEY};
-use mlx5_dv::objects::{AccessFlags, AddressHandle, MemoryRegion, Pd};
-use mlx5_dv::queue::{Connection, ConnectionOptions, DatagramEndpoint, DatagramOptions, GRH, Operation, Side, WrFlags};
+use mlx5_dv::objects::{AccessFlags, AddressHandle, Buffer, ExclusiveRegion, MemoryRegion, Pd};
+use mlx5_dv::queue::{Connection, ConnectionOptions, DatagramOptions, DatagramQueue, GRH, Operation, Side};
 use mlx5_dv::{Device, Options as DeviceOptions};
 use mlx5_examples::pingpong::Failure;
 use mlx5_neighbours::Ipv4Cidr;
@@ -292,9 +292,10 @@ struct Datagrams<'a> {
     options: &'a Options,
 }
 
-/// A queue pair and its remote. Receives have the first half of the region.
+/// A queue pair, whose receives are posted, its buffers of sends, and its remote.
 struct Talk {
-    endpoint: DatagramEndpoint,
+    queue: DatagramQueue,
+    spare: Vec<Buffer>,
     remote: IpAddr,
     to: Option<AddressHandle>,
     received: u32,
@@ -306,28 +307,26 @@ impl<'a> Datagrams<'a> {
         Datagrams { pd, manager, options }
     }
 
-    fn slot(&self) -> usize {
-        GRH + self.options.size as usize
-    }
-
     fn talk(&self, remote: IpAddr) -> Result<Talk, Failure> {
-        let (count, slot) = (self.options.count as usize, self.slot());
-        let region = MemoryRegion::allocate(&self.pd, (count + 1) * slot, AccessFlags::LOCAL_WRITE)?;
-        let mut options = DatagramOptions::new(UDP_QKEY);
-        (options.send_depth, options.recv_depth) = (2 * self.options.count, self.options.count);
-        let mut endpoint = DatagramEndpoint::new(&region, &options)?;
-        let mut batch = endpoint.receives().ok_or("no receive queue")?;
+        let (count, size) = (self.options.count as usize, self.options.size as usize);
+        let slot = GRH + size;
+        let region = ExclusiveRegion::allocate(&self.pd, 2 * count * slot)?;
+        let buffer = |number: usize, len: usize| region.buffer(number * slot..number * slot + len);
+        let options = DatagramOptions::new(UDP_QKEY).send_depth(self.options.count).recv_depth(self.options.count);
+        let mut queue = DatagramQueue::new(&self.pd, options)?;
+        let mut receives = queue.receives();
         for number in 0..count {
-            batch.receive(number as u64, number * slot..(number + 1) * slot)?;
+            receives.receive(buffer(number, slot)?)?;
         }
-        batch.ring();
-        Ok(Talk { endpoint, remote, to: None, received: 0, sent: 0 })
+        receives.ring();
+        let spare = (count..2 * count).map(|number| buffer(number, size)).collect::<Result<_, _>>()?;
+        Ok(Talk { queue, spare, remote, to: None, received: 0, sent: 0 })
     }
 
     /// Where to send: queue pair `qpn` of the talk's remote.
     fn address(&self, talk: &Talk, qpn: u32, qkey: u32) -> Result<AddressHandle, Failure> {
         let path = self.manager.path(talk.remote)?;
-        Ok(AddressHandle::new(talk.endpoint.queue_pair().device(), &path, qpn, qkey)?)
+        Ok(AddressHandle::new(talk.queue.queue_pair().device(), &path, qpn, qkey)?)
     }
 
     fn client(mut self, host: IpAddr) -> Result<(), Failure> {
@@ -348,7 +347,7 @@ impl<'a> Datagrams<'a> {
         }
         println!("{} queue pairs found at {remote}", talks.len());
         for talk in &mut talks {
-            talk.send_all(self.options, self.slot())?;
+            talk.send_all()?;
         }
         self.exchange(&mut talks)
     }
@@ -359,7 +358,7 @@ impl<'a> Datagrams<'a> {
             match next_event(&mut self.manager)? {
                 (id, Event::ResolveRequest { remote, .. }) => {
                     let talk = self.talk(remote.ip())?;
-                    self.manager.answer(id, talk.endpoint.queue_pair().qpn(), UDP_QKEY, &[])?;
+                    self.manager.answer(id, talk.queue.queue_pair().qpn(), UDP_QKEY, &[])?;
                     talks.push(talk);
                 }
                 (_, other) => return Err(format!("a request failed: {other:?}").into()),
@@ -374,7 +373,8 @@ impl<'a> Datagrams<'a> {
         let (count, end) = (self.options.count, Instant::now() + PATIENCE);
         while talks.iter().any(|talk| (talk.sent, talk.received) != (count, count)) {
             for talk in &mut *talks {
-                while let Some((_, completion)) = talk.endpoint.poll()? {
+                while let Some(done) = talk.queue.poll()? {
+                    let completion = done.result?;
                     if completion.work.side == Side::Send {
                         talk.sent += 1;
                         continue;
@@ -383,7 +383,7 @@ impl<'a> Datagrams<'a> {
                     if talk.received == count && talk.to.is_none() {
                         let qpn = completion.imm().ok_or("a datagram that does not say its sender")?;
                         talk.to = Some(self.address(talk, qpn, UDP_QKEY)?);
-                        talk.send_all(self.options, self.slot())?;
+                        talk.send_all()?;
                     }
                 }
             }
@@ -400,12 +400,11 @@ impl<'a> Datagrams<'a> {
 }
 
 impl Talk {
-    fn send_all(&mut self, options: &Options, slot: usize) -> Result<(), Failure> {
-        let (qpn, to) = (self.endpoint.queue_pair().qpn(), self.to.as_ref().ok_or("nowhere to send")?);
-        let source = slot * options.count as usize;
-        let mut batch = self.endpoint.sends().ok_or("no send queue")?;
-        for number in 0..options.count.into() {
-            batch.send_imm(number, WrFlags::SIGNALLED, to, qpn, source..source + options.size as usize)?;
+    fn send_all(&mut self) -> Result<(), Failure> {
+        let (qpn, to) = (self.queue.queue_pair().qpn(), self.to.as_ref().ok_or("nowhere to send")?);
+        let mut batch = self.queue.batch().ok_or("no send queue")?;
+        for buffer in self.spare.drain(..) {
+            batch.send_imm(to, buffer, qpn)?;
         }
         batch.ring();
         Ok(())

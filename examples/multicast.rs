@@ -11,8 +11,8 @@ use std::time::Duration;
 use clap::Parser;
 use mlx5_cm::{Group, UDP_QKEY, gid_of};
 use mlx5_dv::Device;
-use mlx5_dv::objects::{AccessFlags, AddressHandle, AddressPath, MULTICAST_QPN, MemoryRegion, Pd};
-use mlx5_dv::queue::{Completion, DatagramEndpoint, DatagramOptions, GRH, WrFlags};
+use mlx5_dv::objects::{AddressHandle, AddressPath, Buffer, ExclusiveRegion, MULTICAST_QPN, Pd};
+use mlx5_dv::queue::{DatagramOptions, DatagramQueue, GRH};
 use mlx5_examples::pingpong::Failure;
 use mlx5_open::program;
 
@@ -69,51 +69,49 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A queue pair, and a slot for each datagram.
+/// A queue pair, whose receives are posted, and a buffer to send from.
 struct Member {
-    endpoint: DatagramEndpoint,
+    queue: DatagramQueue,
+    spare: Option<Buffer>,
     group: IpAddr,
-    slot: usize,
 }
 
 impl Member {
     /// Creates the queue pair, and posts the receives.
     fn new(device: &Arc<Device>, options: &Options) -> Result<Self, Failure> {
-        let slot = GRH + options.size as usize;
-        let memory = slot * (options.count as usize + 1);
-        let region = MemoryRegion::allocate(&Pd::alloc(device)?, memory, AccessFlags::LOCAL_WRITE)?;
-        let mut of_endpoint = DatagramOptions::new(UDP_QKEY);
-        (of_endpoint.recv_depth, of_endpoint.events) = (options.count, true);
-        let mut endpoint = DatagramEndpoint::new(&region, &of_endpoint)?;
-        if let Some(mut batch) = endpoint.receives() {
-            for number in 0..options.count as usize {
-                batch.receive(number as u64, slot * number..slot * (number + 1))?;
-            }
-            batch.ring();
+        let (pd, slot, count) = (Pd::alloc(device)?, GRH + options.size as usize, options.count as usize);
+        let region = ExclusiveRegion::allocate(&pd, slot * (count + 1))?;
+        let buffer = |number: usize| region.buffer(slot * number..slot * (number + 1));
+        let mut queue = DatagramQueue::new(&pd, DatagramOptions::new(UDP_QKEY).recv_depth(options.count).events())?;
+        let mut receives = queue.receives();
+        for number in 0..count {
+            receives.receive(buffer(number)?)?;
         }
-        Ok(Member { endpoint, group: options.group, slot })
+        receives.ring();
+        Ok(Member { queue, spare: Some(buffer(count)?), group: options.group })
     }
 
     fn join(&self) -> Result<Group, Failure> {
-        Ok(Group::join(self.endpoint.queue_pair(), self.group, PATIENCE)?)
+        Ok(Group::join(self.queue.queue_pair(), self.group, PATIENCE)?)
     }
 
     /// Sends all datagrams, each after the other's completion.
     fn send(&mut self, options: &Options) -> Result<(), Failure> {
-        let device = Arc::clone(self.endpoint.queue_pair().device());
+        let device = Arc::clone(self.queue.queue_pair().device());
         let path = AddressPath::group(gid_of(self.group)).ok_or("not a multicast address")?;
         let is_ipv4 = |address: Ipv6Addr| address.to_ipv4_mapped().is_some();
         // Source and destination are of the same family.
         let ours = device.gids().into_iter().find(|gid| is_ipv4(gid.address) == options.group.is_ipv4());
         let index = ours.ok_or("the port has no address of the group's family")?.index;
         let to = AddressHandle::new(&device, &path.gid_index(u8::try_from(index)?), MULTICAST_QPN, UDP_QKEY)?;
-        let source = self.slot * options.count as usize..self.slot * options.count as usize + options.size as usize;
         for number in 0..options.count {
-            self.endpoint.region().write(source.start, &datagram(number, options.size));
-            let mut batch = self.endpoint.sends().ok_or("no send queue")?;
-            batch.send(u64::MAX, WrFlags::SIGNALLED, &to, source.clone())?;
-            batch.ring();
-            while self.next()?.0 != u64::MAX {}
+            let mut buffer = self.spare.take().ok_or("no buffer")?;
+            buffer.set_len(options.size as usize);
+            buffer.as_mut_slice().copy_from_slice(&datagram(number, options.size));
+            self.queue.send(&to, buffer)?;
+            let done = self.queue.wait(PATIENCE)?;
+            done.result?;
+            self.spare = done.buffer;
         }
         println!("{} datagrams sent to {}", options.count, options.group);
         Ok(())
@@ -123,9 +121,9 @@ impl Member {
     fn hear(&mut self, options: &Options) -> Result<(), Failure> {
         let mut sender = 0;
         for number in 0..options.count {
-            let (slot, completion) = self.next()?;
-            let mut bytes = vec![0; completion.byte_len as usize - GRH];
-            self.endpoint.region().read(self.slot * slot as usize + GRH, &mut bytes);
+            let done = self.queue.wait(PATIENCE)?;
+            let completion = done.result?;
+            let bytes = done.received().and_then(|bytes| bytes.get(GRH..)).ok_or("not a datagram")?;
             // What `mckey` sends is not defined.
             if !options.listen && bytes != datagram(number, options.size) {
                 return Err(format!("datagram {number} arrived changed").into());
@@ -134,15 +132,6 @@ impl Member {
         }
         println!("{} datagrams of {} bytes heard, from QP {sender:#x}", options.count, options.size);
         Ok(())
-    }
-
-    fn next(&mut self) -> Result<(u64, Completion), Failure> {
-        loop {
-            if let Some(next) = self.endpoint.poll()? {
-                return Ok(next);
-            }
-            self.endpoint.wait(PATIENCE)?;
-        }
     }
 }
 

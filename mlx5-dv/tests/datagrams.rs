@@ -9,8 +9,8 @@ use mlx5_dv::objects::{
     QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
 use mlx5_dv::queue::{
-    Completion, CompletionQueue, DatagramOptions, DatagramQueue, DatagramSendQueue, Failure, Full, GRH, PostError,
-    ReceiveQueue, RefusedReason, Side, WorkError, WrFlags,
+    Completion, CompletionQueue, DatagramEndpoint, DatagramOptions, DatagramQueue, DatagramSendQueue, Failure, Full,
+    GRH, PostError, ReceiveQueue, RefusedReason, Side, WorkError, WrFlags,
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
@@ -398,4 +398,60 @@ fn a_datagram_longer_than_its_buffer_ends_the_queue_until_a_reset() {
     b.receive(done.buffer.unwrap()).unwrap();
     a.send_inline(&to, b"fit").unwrap();
     assert_eq!(b.wait(SOON).unwrap().received().unwrap()[GRH..], *b"fit");
+}
+
+#[test]
+fn an_endpoint_sends_one_datagram_to_many_and_receives_in_buffers_beside_its_region() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let pd = Pd::alloc(&device).unwrap();
+    let region = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).unwrap();
+    let memory = ExclusiveRegion::allocate(&pd, 4 * ROOM).unwrap();
+    let options = DatagramOptions::new(QKEY).send_depth(4).recv_depth(2);
+    let new = || DatagramEndpoint::new(&region, &options).unwrap();
+    let (mut a, mut others) = (new(), [new(), new()]);
+    let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
+    let to = others.each_ref().map(|other| {
+        let qpn = other.queue_pair().qpn();
+        AddressHandle::new(&device, &path, qpn, QKEY).unwrap()
+    });
+    let next = |end: &mut DatagramEndpoint| {
+        let start = Instant::now();
+        loop {
+            if let Some(done) = end.poll().unwrap() {
+                return done;
+            }
+            assert!(start.elapsed() < SOON, "no completion");
+        }
+    };
+    region.write(0, b"to all");
+    for (at, other) in (0..).zip(&mut others) {
+        let mut receives = other.receives().unwrap();
+        receives.receive_buffer(7, memory.buffer(at * ROOM..(at + 1) * ROOM).unwrap()).unwrap();
+        while receives.receive(8, 2048..2048 + GRH + 4).is_ok() {}
+        let refused = receives.receive_buffer(9, memory.buffer(3 * ROOM..4 * ROOM).unwrap()).unwrap_err();
+        assert!(refused.buffer.is_some() && refused.reason == RefusedReason::Post(PostError::Full(Full)));
+        receives.ring();
+    }
+    let mut sends = a.sends().unwrap();
+    for to in &to {
+        sends.send(1, WrFlags::empty(), to, 0..6).unwrap();
+    }
+    let mut buffer = memory.buffer(2 * ROOM..3 * ROOM).unwrap();
+    buffer.set_len(4);
+    buffer.as_mut_slice().copy_from_slice(b"last");
+    sends.send_buffer(2, WrFlags::empty(), &to[1], buffer).unwrap();
+    sends.ring();
+    let sent = next(&mut a);
+    assert_eq!((sent.ticket, sent.buffer.unwrap().as_slice()), (2, &b"last"[..]));
+    for other in &mut others {
+        let done = next(other);
+        assert_eq!((done.ticket, &done.received().unwrap()[GRH..]), (7, &b"to all"[..]));
+    }
+    let done = next(&mut others[1]);
+    let (mut last, completion) = ([0; 4], done.result.unwrap());
+    region.read(2048 + GRH, &mut last);
+    assert_eq!((done.ticket, done.buffer.is_none(), completion.byte_len as usize, &last), (8, true, GRH + 4, b"last"));
+    drop((a, others));
+    assert_eq!(sim.violations(), []);
 }

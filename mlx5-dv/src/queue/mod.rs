@@ -13,7 +13,7 @@
 //!    `unsafe`.
 //! 2. [`Connection`]: takes a buffer with each work request and returns it with its completion; what it receives is a
 //!    slice. [`DatagramQueue`]: the same for datagrams. [`Endpoint`]: holds a memory region and posts any part of it,
-//!    in batches, signalled or not; it reads and writes by copies. [`DatagramEndpoint`]: the same for datagrams.
+//!    in batches, signalled or not, and buffers beside it. [`DatagramEndpoint`]: the same for datagrams.
 //!    [`Hub`]: hundreds of connections on one thread, which share their receives. All are safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
 //!
@@ -49,12 +49,11 @@ pub use owning::connection::{Connection, UnreliableConnection, WaitError};
 pub use owning::datagram_queue::DatagramQueue;
 pub use owning::datagrams::{DatagramEndpoint, DatagramOptions, DatagramSends};
 pub use owning::dynamic::{DcInitiator, DcReceiver};
-pub use owning::endpoint::{
-    Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends, UnreliableEndpoint,
-};
+pub use owning::endpoint::{Endpoint, EndpointCompletions, EndpointReceives, EndpointSends, UnreliableEndpoint};
 pub use owning::extended::{XrcConnection, XrcPeer, XrcReceiver};
 pub use owning::fast_key::FastKey;
 pub use owning::fast_window::{Binding, FastWindow};
+pub use owning::held::EndpointDone;
 pub use owning::hub::Hub;
 pub use owning::hub::members::ConnectionId;
 pub use owning::hub::options::{HubDone, HubOptions, Left};

@@ -25,8 +25,9 @@ fn pair(card: &Card, copying: Copying) -> (Endpoint, Endpoint) {
 fn next_of(endpoint: &mut Endpoint) -> u64 {
     let start = Instant::now();
     loop {
-        if let Some((wr_id, _)) = endpoint.poll().unwrap() {
-            return wr_id;
+        if let Some(done) = endpoint.poll().unwrap() {
+            done.result.unwrap();
+            return done.ticket;
         }
         assert!(start.elapsed() < SOON, "no completion");
         std::thread::yield_now();

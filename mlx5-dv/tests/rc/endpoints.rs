@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mlx5_dv::objects::{AccessFlags, MemoryRegion};
-use mlx5_dv::queue::{Completion, ConnectionOptions, Endpoint, EndpointError, PostError, RemoteAddress, WrFlags};
+use mlx5_dv::objects::{AccessFlags, ExclusiveRegion, MemoryRegion};
+use mlx5_dv::queue::{
+    Completion, ConnectionOptions, Endpoint, EndpointDone, PostError, RefusedReason, RemoteAddress, WrFlags,
+};
 use mlx5_prm::cqe::CqeSyndrome;
 
 use crate::ends::{Card, SOON, all_rights};
@@ -21,15 +23,22 @@ fn pair(card: &Card) -> (Endpoint, Endpoint) {
     (one, other)
 }
 
-fn next(endpoint: &mut Endpoint) -> Result<(u64, Completion), EndpointError> {
+fn next_done(endpoint: &mut Endpoint) -> EndpointDone {
     let start = Instant::now();
     loop {
-        if let Some(done) = endpoint.poll()? {
-            return Ok(done);
+        if let Some(done) = endpoint.poll().unwrap() {
+            return done;
         }
         assert!(start.elapsed() < SOON, "no completion");
         std::thread::yield_now();
     }
+}
+
+/// The next completion, of bytes of the region.
+fn next(endpoint: &mut Endpoint) -> (u64, Completion) {
+    let done = next_done(endpoint);
+    assert!(done.buffer.is_none() && done.received().is_none());
+    (done.ticket, done.result.unwrap())
 }
 
 fn bytes(region: &MemoryRegion, at: usize, len: usize) -> Vec<u8> {
@@ -51,7 +60,7 @@ fn one_signalled_write_of_a_batch_completes_all_before_it() {
         }
         assert!(matches!(batch.write(99, WrFlags::SIGNALLED, 0..1, other.region().remote()), Err(PostError::Full(_))));
         batch.ring();
-        assert_eq!(next(&mut one).unwrap().0, lap * 8 + 7);
+        assert_eq!(next(&mut one).0, lap * 8 + 7);
         assert!(one.poll().unwrap().is_none(), "unsignalled work does not complete");
     }
     assert_eq!(bytes(other.region(), 100, 8), b"abcdefgh");
@@ -73,7 +82,7 @@ fn completions_polled_in_batches_are_those_polled_one_by_one_and_their_room_is_f
         batch.ring();
         let (start, mut done) = (Instant::now(), Vec::new());
         while done.len() < depth as usize {
-            let some: Vec<_> = one.poll_batch(3).map(|done| done.unwrap().0).collect();
+            let some: Vec<_> = one.poll_batch(3).map(|done| done.unwrap().ticket).collect();
             assert!(some.len() <= 3);
             done.extend(some);
             assert!(start.elapsed() < SOON, "no completion");
@@ -102,8 +111,8 @@ fn sends_reads_and_inline_data_arrive_where_the_ranges_say() {
     batch.read(5, WrFlags::SIGNALLED, 3000..3010, remote).unwrap();
     batch.write_inline(6, WrFlags::SIGNALLED, b"written", other.region().remote_at(4000)).unwrap();
     batch.ring();
-    assert_eq!((3..=6).map(|_| next(&mut one).unwrap().0).collect::<Vec<_>>(), [3, 4, 5, 6]);
-    let received: Vec<_> = (1..=2).map(|_| next(&mut other).unwrap()).map(|(id, done)| (id, done.byte_len)).collect();
+    assert_eq!((3..=6).map(|_| next(&mut one).0).collect::<Vec<_>>(), [3, 4, 5, 6]);
+    let received: Vec<_> = (1..=2).map(|_| next(&mut other)).map(|(id, done)| (id, done.byte_len)).collect();
     assert_eq!(received, [(1, 8), (2, 6)]);
     assert_eq!(bytes(other.region(), 1000, 8), b"from one");
     assert_eq!(bytes(other.region(), 2000, 6), b"inline");
@@ -129,7 +138,7 @@ fn atomics_find_and_change_a_number_of_the_remote_s() {
     batch.fetch_add(1, WrFlags::empty(), 100, theirs.remote_at(8), 5).unwrap();
     batch.compare_swap(2, WrFlags::SIGNALLED, LEN - 8, theirs.remote_at(8), 5, 77).unwrap();
     batch.ring();
-    assert_eq!(next(&mut one).unwrap().0, 2);
+    assert_eq!(next(&mut one).0, 2);
     let number = |region: &MemoryRegion, at| u64::from_ne_bytes(bytes(region, at, 8).try_into().unwrap());
     assert_eq!((number(&ours, 100), number(&ours, LEN - 8), number(&theirs, 8)), (0, 5, 77));
     drop((one, other, ours, theirs));
@@ -137,15 +146,16 @@ fn atomics_find_and_change_a_number_of_the_remote_s() {
 }
 
 #[test]
-fn a_failed_work_request_is_an_error_of_poll() {
+fn a_failed_work_request_is_an_error_with_its_wr_id() {
     let card = Card::new();
     let (mut one, other) = pair(&card);
     let nowhere = RemoteAddress { rkey: other.region().rkey() ^ 0x100, ..other.region().remote() };
     let mut batch = one.sends().unwrap();
-    batch.write(1, WrFlags::empty(), 0..8, nowhere).unwrap();
+    batch.write(7, WrFlags::empty(), 0..8, nowhere).unwrap();
     batch.ring();
-    let Err(EndpointError::Work(error)) = next(&mut one) else { panic!("the remote key is wrong") };
-    assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess));
+    let done = next_done(&mut one);
+    let syndrome = done.result.expect_err("the remote key is wrong").syndrome();
+    assert_eq!((done.ticket, syndrome), (7, Some(CqeSyndrome::RemoteAccess)));
     drop((one, other));
     card.end_after(&["key does not allow the access"]);
 }
@@ -176,4 +186,133 @@ fn a_range_beyond_the_region_panics() {
     assert!(len >= LEN);
     let mut batch = one.sends().unwrap();
     let _ = batch.write(1, WrFlags::SIGNALLED, len - 2..len + 2, remote);
+}
+
+#[test]
+fn messages_are_slices_of_buffers_beside_the_region() {
+    let card = Card::new();
+    let (mut one, mut other) = pair(&card);
+    let memory = ExclusiveRegion::allocate(&card.pd, 4 * 4096).unwrap();
+    let [mut out, into, fetched, inside] = [0, 1, 2, 3].map(|at| memory.buffer(at * 4096..(at + 1) * 4096).unwrap());
+    let places = [&into, &fetched, &inside].map(|buffer| buffer.segment().addr);
+    let mut receives = other.receives().unwrap();
+    receives.receive_buffer(1, into).unwrap();
+    // Bytes of the region and buffers take turns.
+    receives.receive(2, 0..4096).unwrap();
+    receives.receive_buffer(3, inside).unwrap();
+    receives.ring();
+    other.region().write(5000, b"remote");
+    out.set_len(5);
+    out.as_mut_slice().copy_from_slice(b"first");
+    let mut batch = one.sends().unwrap();
+    batch.send_buffer(10, WrFlags::empty(), out).unwrap();
+    batch.send_inline(11, WrFlags::empty(), b"second").unwrap();
+    batch.send_inline(12, WrFlags::empty(), b"third").unwrap();
+    let mut six = fetched;
+    six.set_len(6);
+    batch.read_buffer(13, WrFlags::empty(), six, other.region().remote_at(5000)).unwrap();
+    batch.ring();
+
+    let sent = next_done(&mut one);
+    assert_eq!((sent.ticket, sent.received()), (10, None), "nothing was received");
+    let mut out = sent.buffer.expect("a buffer has a completion, also without SIGNALLED");
+    let read = next_done(&mut one);
+    let fetched = read.buffer.unwrap();
+    assert_eq!((read.ticket, fetched.as_slice(), fetched.segment().addr), (13, &b"remote"[..], places[1]));
+    let first = next_done(&mut other);
+    assert_eq!((first.ticket, first.received()), (1, Some(&b"first"[..])));
+    assert_eq!(first.received().unwrap().as_ptr() as u64, places[0], "where the card wrote it");
+    let (wr_id, second) = next(&mut other);
+    assert_eq!((wr_id, second.byte_len, bytes(other.region(), 0, 6)), (2, 6, b"second".to_vec()));
+    let third = next_done(&mut other);
+    assert_eq!((third.ticket, third.received()), (3, Some(&b"third"[..])));
+
+    out.as_mut_slice().copy_from_slice(b"again");
+    let mut batch = one.sends().unwrap();
+    batch.write_buffer(14, WrFlags::SIGNALLED, out, other.region().remote_at(6000)).unwrap();
+    batch.ring();
+    assert!(next_done(&mut one).buffer.is_some());
+    assert_eq!(bytes(other.region(), 6000, 5), b"again");
+    drop((one, other, first, third, fetched, memory));
+    card.end();
+}
+
+#[test]
+fn buffers_come_back_from_every_lap_of_the_rings_and_the_full_ones_refuse_them() {
+    let card = Card::new();
+    let (mut one, mut other) = pair(&card);
+    let memory = ExclusiveRegion::allocate(&card.pd, 17 * 64).unwrap();
+    let mut buffers: Vec<_> = (0..17).map(|at| memory.buffer(at * 64..(at + 1) * 64).unwrap()).collect();
+    for lap in 0..20_u64 {
+        let mut receives = other.receives().unwrap();
+        for i in 0..8 {
+            receives.receive_buffer(lap * 8 + i, buffers.pop().unwrap()).unwrap();
+        }
+        let refused = receives.receive_buffer(99, buffers.pop().unwrap()).unwrap_err();
+        assert!(matches!(refused.reason, RefusedReason::Post(PostError::Full(_))), "{refused}");
+        buffers.extend(refused.buffer);
+        receives.ring();
+        let mut sends = one.sends().unwrap();
+        for i in 0..8_u64 {
+            let mut buffer = buffers.pop().unwrap();
+            buffer.as_mut_slice().fill((lap * 8 + i) as u8);
+            sends.send_buffer(lap * 8 + i, WrFlags::empty(), buffer).unwrap();
+        }
+        let refused = sends.send_buffer(99, WrFlags::empty(), buffers.pop().unwrap()).unwrap_err();
+        assert!(matches!(refused.reason, RefusedReason::Post(PostError::Full(_))), "{refused}");
+        buffers.extend(refused.buffer);
+        sends.ring();
+        for i in 0..8_u64 {
+            let (sent, received) = (next_done(&mut one), next_done(&mut other));
+            assert_eq!((sent.ticket, received.ticket), (lap * 8 + i, lap * 8 + i));
+            assert_eq!(received.received().unwrap(), [(lap * 8 + i) as u8; 64]);
+            buffers.extend(sent.buffer.into_iter().chain(received.buffer));
+        }
+        assert_eq!(buffers.len(), 17, "lap {lap}");
+    }
+    drop((one, other, buffers, memory));
+    card.end();
+}
+
+#[test]
+fn buffers_of_a_batch_that_is_not_rung_are_dropped_and_flushed_ones_come_back() {
+    let card = Card::new();
+    let (one, mut other) = pair(&card);
+    let memory = ExclusiveRegion::allocate(&card.pd, 4096).unwrap();
+    let buffer = || memory.buffer(0..64);
+    let mut receives = other.receives().unwrap();
+    receives.receive_buffer(1, buffer().unwrap()).unwrap();
+    buffer().expect_err("the batch has it");
+    drop(receives);
+    // Its place in the ring is the next one's, which has no buffer.
+    let mut receives = other.receives().unwrap();
+    receives.receive(2, 0..64).unwrap();
+    receives.receive_buffer(3, buffer().unwrap()).unwrap();
+    receives.ring();
+    other.queue_pair().to_error().unwrap();
+    let flushed = [next_done(&mut other), next_done(&mut other)];
+    assert_eq!(flushed.each_ref().map(|done| (done.ticket, done.buffer.is_some())), [(2, false), (3, true)]);
+    assert!(flushed.iter().all(|done| done.result.is_err() && done.received().is_none()));
+    buffer().expect_err("it has come back, and lives");
+    drop(flushed);
+    buffer().unwrap();
+    drop((one, other, memory));
+    card.end();
+}
+
+#[test]
+fn an_endpoint_with_buffers_in_flight_is_reset_before_they_are_freed() {
+    let card = Card::new();
+    let (one, mut other) = pair(&card);
+    let memory = ExclusiveRegion::allocate(&card.pd, 4096).unwrap();
+    let mut receives = other.receives().unwrap();
+    receives.receive_buffer(1, memory.buffer(0..4096).unwrap()).unwrap();
+    receives.ring();
+    let queue_pair = Arc::clone(other.queue_pair());
+    memory.buffer(0..1).expect_err("the endpoint has it");
+    drop((one, other));
+    assert_eq!(queue_pair.query().unwrap().state, mlx5_prm::values::QpState::Rst);
+    memory.buffer(0..1).expect("it is free");
+    drop((queue_pair, memory));
+    card.end();
 }

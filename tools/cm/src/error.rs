@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use mlx5_dv::Error;
-use mlx5_dv::queue::EndpointError;
+use mlx5_dv::queue::WorkError;
 
 use crate::machine::CallError;
 
@@ -21,7 +21,7 @@ pub enum ManagerError {
     Device(#[from] Error),
     /// Queue pair 1 failed: create another connection manager.
     #[error("queue pair 1 failed")]
-    Gsi(#[from] EndpointError),
+    Gsi(#[from] WorkError),
     /// No GID of the function can reach the remote.
     #[error("no GID of the function reaches {remote}: its GIDs are {gids}; {mend}")]
     NoGid {

@@ -1,23 +1,23 @@
 //! Management datagrams on queue pair 1.
 
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_dv::objects::{AccessFlags, AddressHandle, MemoryRegion, Pd};
-use mlx5_dv::queue::{DatagramEndpoint, DatagramOptions, EndpointError, EventSource, GRH, Side, WrFlags};
+use mlx5_dv::objects::{AddressHandle, Buffer, ExclusiveRegion, Pd};
+use mlx5_dv::queue::{DatagramOptions, DatagramQueue, Done, EventSource, GRH, Side};
 use mlx5_dv::{Device, Error};
 use mlx5_prm::ib::{Grh, MAD};
 use mlx5_prm::layout::Layout;
 
+use crate::error::ManagerError;
 use crate::message::{Gid, gid_of};
 
 /// Number of posted receives.
 const RECEIVES: usize = 256;
 /// Maximum number of outstanding sends.
 const SENDS: usize = 64;
-/// Size of a datagram's slot in the region, in bytes.
+/// Distance of two buffers in their region, in bytes.
 const SLOT: usize = (GRH + MAD).next_multiple_of(64);
 
 /// A received datagram.
@@ -28,91 +28,96 @@ pub(crate) struct Received {
     pub(crate) mad: Vec<u8>,
 }
 
-/// Queue pair 1 and its memory: slots of receives, then of sends.
+/// Queue pair 1 and its buffers.
 #[derive(Debug)]
 pub(crate) struct Gsi {
-    endpoint: DatagramEndpoint,
-    free_sends: Vec<usize>,
+    queue: DatagramQueue,
+    /// Buffers of sends.
+    spare: Vec<Buffer>,
+    /// What ended a wait.
+    first: Option<Done>,
 }
 
 impl Gsi {
     pub(crate) fn new(device: &Arc<Device>) -> Result<Self, Error> {
-        let region = MemoryRegion::allocate(&Pd::alloc(device)?, (RECEIVES + SENDS) * SLOT, AccessFlags::LOCAL_WRITE)?;
-        let mut options = DatagramOptions::general_services();
-        (options.send_depth, options.recv_depth, options.events) = (SENDS as u32, RECEIVES as u32, true);
-        let endpoint = DatagramEndpoint::new(&region, &options)?;
-        let mut gsi = Gsi { endpoint, free_sends: (RECEIVES..RECEIVES + SENDS).collect() };
-        for slot in 0..RECEIVES {
-            gsi.post_receive(slot);
+        let pd = Pd::alloc(device)?;
+        let region = ExclusiveRegion::allocate(&pd, (RECEIVES + SENDS) * SLOT)?;
+        let options = DatagramOptions::general_services().send_depth(SENDS as u32).recv_depth(RECEIVES as u32).events();
+        let buffer = |at: usize| region.buffer(at * SLOT..at * SLOT + GRH + MAD);
+        let spare = (RECEIVES..RECEIVES + SENDS).map(buffer).collect::<Result<_, _>>()?;
+        let mut gsi = Gsi { queue: DatagramQueue::new(&pd, options)?, spare, first: None };
+        for at in 0..RECEIVES {
+            gsi.post_receive(buffer(at)?);
         }
         Ok(gsi)
     }
 
-    fn bytes(slot: usize, len: usize) -> Range<usize> {
-        slot * SLOT..slot * SLOT + len
-    }
-
-    fn post_receive(&mut self, slot: usize) {
-        let Some(mut batch) = self.endpoint.receives() else { return };
-        match batch.receive(slot as u64, Self::bytes(slot, GRH + MAD)) {
-            Ok(()) => batch.ring(),
-            // There is a slot for each receive.
-            Err(error) => tracing::warn!(%error, "a receive of queue pair 1 was not posted"),
+    fn post_receive(&mut self, buffer: Buffer) {
+        if let Err(error) = self.queue.receive(buffer) {
+            // There is room for each.
+            tracing::warn!(%error, "a receive of queue pair 1 was not posted");
         }
     }
 
     /// Returns the next datagram. A datagram that is too short, or whose IP header is invalid, is dropped.
-    pub(crate) fn poll(&mut self) -> Result<Option<Received>, EndpointError> {
-        while let Some((wr_id, completion)) = self.endpoint.poll()? {
-            let slot = wr_id as usize;
-            if completion.work.side == Side::Send {
-                self.free_sends.push(slot);
-                continue;
+    pub(crate) fn poll(&mut self) -> Result<Option<Received>, ManagerError> {
+        loop {
+            let next = match self.first.take() {
+                Some(first) => Some(first),
+                None => self.queue.poll().map_err(Error::from)?,
+            };
+            let Some(done) = next else { return Ok(None) };
+            let side = done.result?.work.side;
+            let received = done.received().and_then(datagram);
+            match done.buffer {
+                Some(buffer) if side == Side::Receive => self.post_receive(buffer),
+                buffer => self.spare.extend(buffer),
             }
-            let mut bytes = vec![0; (completion.byte_len as usize).min(GRH + MAD)];
-            self.endpoint.region().read(slot * SLOT, &mut bytes);
-            self.post_receive(slot);
-            let Some((header, mad)) = bytes.split_at_checked(GRH) else { continue };
-            if let Some((remote, local)) = whence(header) {
-                return Ok(Some(Received { local, remote, mad: mad.to_vec() }));
+            if received.is_some() {
+                return Ok(received);
             }
         }
-        Ok(None)
     }
 
     /// Sends a datagram; `false` if all sends are outstanding.
     pub(crate) fn send(&mut self, to: &AddressHandle, mad: &[u8; MAD]) -> bool {
-        let Some(slot) = self.free_sends.pop() else { return false };
-        self.endpoint.region().write(slot * SLOT, mad);
-        let posted = self.endpoint.sends().is_some_and(|mut batch| {
-            let posted = batch.send(slot as u64, WrFlags::SIGNALLED, to, Self::bytes(slot, MAD));
-            batch.ring();
-            posted.is_ok()
-        });
-        if !posted {
-            self.free_sends.push(slot);
-        }
+        let Some(mut buffer) = self.spare.pop() else { return false };
+        buffer.set_len(MAD);
+        buffer.as_mut_slice().copy_from_slice(mad);
+        let refused = self.queue.send(to, buffer).err();
+        let posted = refused.is_none();
+        self.spare.extend(refused.and_then(|refused| refused.buffer));
         posted
     }
 
     /// What becomes readable when a datagram comes, after [`arm`](Self::arm).
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.endpoint.fd()
+        self.queue.fd()
     }
 
     /// Asks for an event of the next datagram. Poll afterwards: one that is there raises none.
     pub(crate) fn arm(&mut self) -> Result<(), Error> {
-        self.endpoint.take_events();
-        self.endpoint.request_event()
+        self.queue.take_events();
+        self.queue.request_event()
     }
 
     /// Sleeps until [`poll`](Self::poll) has a datagram, at most `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<(), Error> {
-        match self.endpoint.wait(limit) {
-            Err(Error::Timeout { .. }) => Ok(()),
-            other => other,
+        if self.first.is_none() {
+            self.first = match self.queue.wait(limit) {
+                Err(Error::Timeout { .. }) => None,
+                done => Some(done?),
+            };
         }
+        Ok(())
     }
+}
+
+/// A datagram behind its header.
+fn datagram(bytes: &[u8]) -> Option<Received> {
+    let (header, mad) = bytes.split_at_checked(GRH)?;
+    let (remote, local) = whence(header)?;
+    Some(Received { local, remote, mad: mad.to_vec() })
 }
 
 /// Source and destination of a datagram, from the IPv6 header before it, or the IPv4 header in the last 20 of those

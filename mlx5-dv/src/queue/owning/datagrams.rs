@@ -7,16 +7,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::endpoint::{EndpointError, EndpointReceives, Window};
+use super::endpoint::{EndpointReceives, Window};
+use super::held::{EndpointDone, Held, HeldBatch, HeldBuffers};
+use super::in_flight::Refused;
 use super::queues::Queues;
 use crate::error::Error;
 use crate::objects::{
-    AddressHandle, AnyDoorbell, Copying, CqOptions, DatagramAttributes, DoorbellKind, MemoryRegion, Pd, QpOptions,
-    QueuePair, Uar,
+    AddressHandle, AnyDoorbell, Buffer, Copying, CqOptions, DatagramAttributes, DoorbellKind, MemoryRegion, Pd,
+    QpOptions, QueuePair, Uar,
 };
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::Completion;
-use crate::queue::error::PostError;
+use crate::queue::error::{PostError, RetireError};
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::datagram::{DatagramSendBatch, DatagramSendQueue};
@@ -108,15 +109,18 @@ type WorkQueues = (Option<DatagramSendQueue>, Option<ReceiveQueue>);
 
 /// A queue pair for datagrams, and the memory region that it uses.
 ///
-/// Like an [`Endpoint`](crate::queue::Endpoint), it posts any part of its region, which is read and written by copies;
-/// in a [`DatagramQueue`](crate::queue::DatagramQueue), datagrams are slices. A received datagram follows
+/// Like an [`Endpoint`](crate::queue::Endpoint), it posts any part of its region, which is read and written by copies,
+/// and buffers beside it, in which datagrams are slices. One datagram for many goes to each from the same bytes; where
+/// each has its own, a [`DatagramQueue`](crate::queue::DatagramQueue) is simpler. A received datagram follows
 /// [`GRH`](crate::queue::GRH) bytes of header. Used by one thread at a time. Posting and polling make no system call,
 /// take no lock and allocate nothing. If it is dropped with work in flight, the queue pair is reset first; if that
-/// fails, the region is leaked.
+/// fails, region and buffers are leaked.
 #[derive(Debug)]
 pub struct DatagramEndpoint {
     window: Window,
     queues: Queues<DatagramSendQueue, ReceiveQueue>,
+    /// Buffers of posted work.
+    buffers: HeldBuffers,
     qp: Arc<QueuePair>,
     /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
     region: Arc<MemoryRegion>,
@@ -131,8 +135,12 @@ impl DatagramEndpoint {
     pub fn new(region: &Arc<MemoryRegion>, options: &DatagramOptions) -> Result<Self, Error> {
         let (qp, cq) = queue_pair(region.pd(), options)?;
         let (send, receive) = start(&qp, options)?;
+        let buffers = HeldBuffers {
+            sends: Held::new(send.as_ref().map_or(0, DatagramSendQueue::capacity)),
+            receives: Held::new(receive.as_ref().map_or(0, ReceiveQueue::capacity)),
+        };
         let queues = Queues { send, receive, cq };
-        Ok(DatagramEndpoint { window: Window::of(region), queues, qp, region: Arc::clone(region) })
+        Ok(DatagramEndpoint { window: Window::of(region), queues, buffers, qp, region: Arc::clone(region) })
     }
 
     /// The queue pair.
@@ -153,25 +161,29 @@ impl DatagramEndpoint {
     /// Starts a batch of datagrams; `None` without a send queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<DatagramSends<'_>> {
-        let window = self.window;
-        self.queues.send.as_mut().map(|queue| DatagramSends { batch: queue.batch(), window })
+        let (window, buffers) = (self.window, &mut self.buffers.sends);
+        self.queues.send.as_mut().map(|queue| {
+            let batch = queue.batch();
+            DatagramSends { buffers: buffers.batch(batch.next_index()), batch, window }
+        })
     }
 
     /// Starts a batch of receives; `None` without a receive queue.
     #[inline(always)]
     pub fn receives(&mut self) -> Option<EndpointReceives<'_>> {
-        let window = self.window;
-        self.queues.receive.as_mut().map(|queue| EndpointReceives { batch: queue.batch(), window })
+        let (window, buffers) = (self.window, &mut self.buffers.receives);
+        self.queues.receive.as_mut().map(|queue| EndpointReceives::new(queue.batch(), buffers, window))
     }
 
-    /// Returns the next completion, with the `wr_id` of its work request; `None` if there is none.
+    /// Returns the next completed work request; `None` if there is none. After one that failed, the queue pair executes
+    /// nothing more.
     ///
     /// # Errors
-    /// [`EndpointError`].
+    /// [`RetireError`] if the card names a work request that is not in flight: the card or the driver is broken.
     #[inline]
-    pub fn poll(&mut self) -> Result<Option<(u64, Completion)>, EndpointError> {
-        let Some((wr_id, result)) = self.queues.poll()? else { return Ok(None) };
-        Ok(Some((wr_id, result?)))
+    pub fn poll(&mut self) -> Result<Option<EndpointDone>, RetireError> {
+        let Some(retired) = self.queues.poll()? else { return Ok(None) };
+        Ok(Some(self.buffers.done(retired)))
     }
 
     /// Waits until [`poll`](Self::poll) has a completion. Errors: as for
@@ -212,7 +224,8 @@ impl Drop for DatagramEndpoint {
         if let Err(error) = self.qp.reset()
             && !error.is_dead()
         {
-            tracing::error!(%error, "a queue pair of datagrams could not be reset; its memory region is leaked");
+            tracing::error!(%error, "a queue pair of datagrams could not be reset; its region and buffers are leaked");
+            self.buffers.leak();
             std::mem::forget(Arc::clone(&self.region));
         }
     }
@@ -220,11 +233,13 @@ impl Drop for DatagramEndpoint {
 
 /// A batch of datagrams of a [`DatagramEndpoint`], before its doorbell.
 ///
-/// Ranges are bytes of the region; a range outside the region panics, as with slices. After an error the batch is
-/// unchanged.
+/// Ranges are bytes of the region; a range outside the region panics, as with slices. Buffers come back by their
+/// completions, which they always have; those of a batch that is not rung are dropped with it. After an error the batch
+/// is unchanged.
 #[must_use = "a batch that is not rung never happened"]
 pub struct DatagramSends<'a> {
     batch: DatagramSendBatch<'a, AnyDoorbell>,
+    buffers: HeldBatch<'a>,
     window: Window,
 }
 
@@ -267,6 +282,22 @@ impl DatagramSends<'_> {
         unsafe { self.batch.send_imm(wr_id, flags, to, imm, &[segment]) }
     }
 
+    /// SEND of `buffer`, which was filled in place, to `to`. Errors: [`Refused`], with the buffer.
+    #[inline(always)]
+    pub fn send_buffer(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &AddressHandle,
+        buffer: Buffer,
+    ) -> Result<(), Refused> {
+        let index = self.batch.next_index();
+        // SAFETY: `keep` keeps the buffer, and with it its region, until the work request has completed, or its queue
+        // pair was destroyed, or was reset and its queues were dropped.
+        let posted = unsafe { self.batch.send(wr_id, flags | WrFlags::SIGNALLED, to, &[buffer.segment()]) };
+        self.buffers.keep(index, posted, buffer)
+    }
+
     /// SEND of `data`, which is copied at once, to `to`. Errors: [`PostError`].
     #[inline(always)]
     pub fn send_inline(
@@ -281,7 +312,8 @@ impl DatagramSends<'_> {
 
     /// Rings the doorbell: hands the batch to the card.
     #[inline(always)]
-    pub fn ring(self) {
+    pub fn ring(mut self) {
+        self.buffers.rung();
         self.batch.ring();
     }
 }

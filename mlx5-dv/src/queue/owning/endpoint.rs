@@ -7,12 +7,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::held::{EndpointDone, Held, HeldBatch, HeldBuffers};
+use super::in_flight::Refused;
 use super::queues::RetiredBatch;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AnyDoorbell, DoorbellKind, MemoryRegion, QueuePair, RtrAttributes, RtsAttributes, Uar};
-use crate::queue::completion::decode::{Completion, WorkError};
+use crate::objects::{AnyDoorbell, Buffer, DoorbellKind, MemoryRegion, QueuePair, RtrAttributes, RtsAttributes, Uar};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
@@ -24,15 +25,47 @@ use crate::queue::send::{SendBatch, SendQueue};
 ///
 /// A [`Connection`](crate::queue::Connection) takes a buffer with each work request. An endpoint posts any part of its
 /// region, any number of times: in batches with one doorbell, signalled or not. The region can be read and written at
-/// any time, by copies; concurrent accesses of the card mix old and new bytes, as in any shared memory. Messages that
-/// are slices need a [`Connection`](crate::queue::Connection).
+/// any time, by copies; concurrent accesses of the card mix old and new bytes, as in any shared memory.
+///
+/// Messages that are slices are in buffers of an [`ExclusiveRegion`](crate::objects::ExclusiveRegion) beside that
+/// region. The endpoint has a buffer until its work request completes, and returns it then:
+///
+/// ```no_run
+/// # use mlx5_dv::objects::ExclusiveRegion;
+/// # use mlx5_dv::queue::{Endpoint, Side, WrFlags};
+/// # fn f(endpoint: &mut Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+/// let region = ExclusiveRegion::allocate(endpoint.region().pd(), 64 * 1024)?;
+/// let mut receives = endpoint.receives().ok_or("no receive queue")?;
+/// for (wr_id, buffer) in (0..).zip(region.buffers(4096)?) {
+///     receives.receive_buffer(wr_id, buffer)?;
+/// }
+/// receives.ring();
+/// while let Some(done) = endpoint.poll()? {
+///     if let Some(message) = done.received() {
+///         println!("{}: {}", done.ticket, String::from_utf8_lossy(message));
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail,E0505
+/// # use mlx5_dv::objects::Buffer;
+/// fn reuse(receives: &mut mlx5_dv::queue::EndpointReceives, buffer: Buffer) {
+///     let message = buffer.as_slice();
+///     receives.receive_buffer(1, buffer).unwrap(); // the card may write it from now on
+///     println!("{message:?}");
+/// }
+/// ```
 ///
 /// Used by one thread at a time. Posting and polling make no system call, take no lock and allocate nothing. If it is
-/// dropped with work in flight, the queue pair is reset first; if that fails, the region is leaked.
+/// dropped with work in flight, the queue pair is reset first; if that fails, region and buffers are leaked.
 #[derive(Debug)]
 pub struct Endpoint<S: Connected = Messages> {
     window: Window,
     link: Link<S>,
+    /// Buffers of posted work.
+    buffers: HeldBuffers,
     /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
     region: Arc<MemoryRegion>,
 }
@@ -47,18 +80,6 @@ pub struct Endpoint<S: Connected = Messages> {
 /// # }
 /// ```
 pub type UnreliableEndpoint = Endpoint<UnreliableMessages>;
-
-/// Error of a completion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EndpointError {
-    /// A work request failed; the queue pair executes nothing more.
-    #[error(transparent)]
-    Work(#[from] WorkError),
-    /// The card named a work request that is not in flight: the card or the driver is broken.
-    #[error(transparent)]
-    Retire(#[from] RetireError),
-}
 
 /// Address, length and key of the region.
 #[derive(Debug, Clone, Copy)]
@@ -113,7 +134,9 @@ impl<S: Connected> Endpoint<S> {
     /// As for [`Connection::of_service`](crate::queue::Connection::of_service).
     pub fn of_service(region: &Arc<MemoryRegion>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
         let link = Link::on(region.pd(), uar, options)?;
-        Ok(Endpoint { window: Window::of(region), link, region: Arc::clone(region) })
+        let receives = Held::new(link.queues.receive.as_ref().map_or(0, ReceiveQueue::capacity));
+        let buffers = HeldBuffers { receives, sends: Held::default() };
+        Ok(Endpoint { window: Window::of(region), link, buffers, region: Arc::clone(region) })
     }
 
     /// The queue pair.
@@ -142,7 +165,9 @@ impl<S: Connected> Endpoint<S> {
     /// # Errors
     /// As for [`Connection::connect`](crate::queue::Connection::connect).
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
-        self.link.connect(peer)
+        self.link.connect(peer)?;
+        self.hold_sends();
+        Ok(())
     }
 
     /// As [`connect`](Self::connect), with the attributes that a connection manager agreed on. The options of the
@@ -151,39 +176,50 @@ impl<S: Connected> Endpoint<S> {
     /// # Errors
     /// As for [`QueuePair::ready_to_receive`] and [`QueuePair::ready_to_send`].
     pub fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), Error> {
-        self.link.connect_by(rtr, rts)
+        self.link.connect_by(rtr, rts)?;
+        self.hold_sends();
+        Ok(())
+    }
+
+    /// Has room for the buffers of sends.
+    fn hold_sends(&mut self) {
+        self.buffers.sends = Held::new(self.link.queues.send.as_ref().map_or(0, SendQueue::capacity));
     }
 
     /// Starts a batch of sends, writes and, if reliable, reads and atomics; `None` before [`connect`](Self::connect),
     /// or without a send queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<EndpointSends<'_, S>> {
-        let window = self.window;
-        self.link.queues.send.as_mut().map(|queue| EndpointSends { batch: queue.batch(), window })
+        let (window, buffers) = (self.window, &mut self.buffers.sends);
+        self.link.queues.send.as_mut().map(|queue| {
+            let batch = queue.batch();
+            EndpointSends { buffers: buffers.batch(batch.next_index()), batch, window }
+        })
     }
 
     /// Starts a batch of receives; `None` without a receive queue.
     #[inline(always)]
     pub fn receives(&mut self) -> Option<EndpointReceives<'_>> {
-        let window = self.window;
-        self.link.queues.receive.as_mut().map(|queue| EndpointReceives { batch: queue.batch(), window })
+        let (window, buffers) = (self.window, &mut self.buffers.receives);
+        self.link.queues.receive.as_mut().map(|queue| EndpointReceives::new(queue.batch(), buffers, window))
     }
 
-    /// Returns the next completion, with the `wr_id` of its work request; `None` if there is none.
+    /// Returns the next completed work request; `None` if there is none. After one that failed, the queue pair executes
+    /// nothing more.
     ///
     /// # Errors
-    /// [`EndpointError`].
+    /// [`RetireError`] if the card names a work request that is not in flight: the card or the driver is broken.
     #[inline]
-    pub fn poll(&mut self) -> Result<Option<(u64, Completion)>, EndpointError> {
-        let Some((wr_id, result)) = self.link.queues.poll()? else { return Ok(None) };
-        Ok(Some((wr_id, result?)))
+    pub fn poll(&mut self) -> Result<Option<EndpointDone>, RetireError> {
+        let Some(retired) = self.link.queues.poll()? else { return Ok(None) };
+        Ok(Some(self.buffers.done(retired)))
     }
 
-    /// Returns the available completions, at most `most`, as [`poll`](Self::poll) does. This is cheaper: the consumer
+    /// Returns the completed work requests, at most `most`, as [`poll`](Self::poll) does. This is cheaper: the consumer
     /// index is updated once, when the iterator is dropped.
     #[inline(always)]
     pub fn poll_batch(&mut self, most: usize) -> EndpointCompletions<'_, S> {
-        EndpointCompletions(self.link.queues.poll_batch(most))
+        EndpointCompletions { retired: self.link.queues.poll_batch(most), buffers: &mut self.buffers }
     }
 
     /// Waits until [`poll`](Self::poll) has a completion. Errors: as for
@@ -221,41 +257,43 @@ impl<S: Connected> Drop for Endpoint<S> {
         if !busy {
             return;
         }
-        // Until the queue pair is reset, the card may still use the region. A dead card cannot: its DMA was stopped
+        // Until the queue pair is reset, the card may still use the memory. A dead card cannot: its DMA was stopped
         // before its death was reported.
         if let Err(error) = self.link.qp.reset()
             && !error.is_dead()
         {
-            tracing::error!(%error, "an endpoint could not be reset; its memory region is leaked");
+            tracing::error!(%error, "an endpoint could not be reset; its memory region and buffers are leaked");
+            self.buffers.leak();
             std::mem::forget(Arc::clone(&self.region));
         }
     }
 }
 
-/// Completions of an [`Endpoint`]: see [`Endpoint::poll_batch`].
+/// Completed work requests of an [`Endpoint`]: see [`Endpoint::poll_batch`].
 #[derive(Debug)]
-pub struct EndpointCompletions<'a, S: Connected = Messages>(RetiredBatch<'a, SendQueue<AnyDoorbell, S>, ReceiveQueue>);
+pub struct EndpointCompletions<'a, S: Connected = Messages> {
+    retired: RetiredBatch<'a, SendQueue<AnyDoorbell, S>, ReceiveQueue>,
+    buffers: &'a mut HeldBuffers,
+}
 
 impl<S: Connected> Iterator for EndpointCompletions<'_, S> {
-    type Item = Result<(u64, Completion), EndpointError>;
+    type Item = Result<EndpointDone, RetireError>;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let (wr_id, result) = match self.0.next()? {
-            Ok(retired) => retired,
-            Err(error) => return Some(Err(error.into())),
-        };
-        Some(result.map(|completion| (wr_id, completion)).map_err(EndpointError::from))
+        Some(self.retired.next()?.map(|retired| self.buffers.done(retired)))
     }
 }
 
 /// A batch of sends, writes, reads and atomics of an [`Endpoint`], before its doorbell.
 ///
-/// Ranges are bytes of the region; a range outside the region panics, as with slices. After an error the batch is
-/// unchanged.
+/// Ranges are bytes of the region; a range outside the region panics, as with slices. Buffers come back by their
+/// completions, which they always have; those of a batch that is not rung are dropped with it. After an error the batch
+/// is unchanged.
 #[must_use = "a batch that is not rung never happened"]
 pub struct EndpointSends<'a, S: Connected = Messages> {
     batch: SendBatch<'a, AnyDoorbell, S>,
+    buffers: HeldBatch<'a>,
     window: Window,
 }
 
@@ -291,6 +329,44 @@ impl<S: Connected> EndpointSends<'_, S> {
         unsafe { self.batch.write(wr_id, flags, remote, &[segment]) }
     }
 
+    /// SEND of `buffer`, which was filled in place. Errors: [`Refused`], with the buffer.
+    #[inline(always)]
+    pub fn send_buffer(&mut self, wr_id: u64, flags: WrFlags, buffer: Buffer) -> Result<(), Refused> {
+        self.post_buffer(flags, buffer, |batch, flags, elements| {
+            // SAFETY: `post_buffer` keeps the buffer, and with it its region, until the work request has completed, or
+            // its queue pair was destroyed, or was reset and its queues were dropped.
+            unsafe { batch.send(wr_id, flags, elements) }
+        })
+    }
+
+    /// RDMA WRITE of `buffer` to `remote`. Errors: [`Refused`], with the buffer.
+    #[inline(always)]
+    pub fn write_buffer(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        buffer: Buffer,
+        remote: RemoteAddress,
+    ) -> Result<(), Refused> {
+        self.post_buffer(flags, buffer, |batch, flags, elements| {
+            // SAFETY: as for `send_buffer`.
+            unsafe { batch.write(wr_id, flags, remote, elements) }
+        })
+    }
+
+    /// Posts by `post` what uses `buffer`, and keeps that.
+    #[inline(always)]
+    fn post_buffer(
+        &mut self,
+        flags: WrFlags,
+        buffer: Buffer,
+        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, WrFlags, &[DataSegment]) -> Result<(), PostError>,
+    ) -> Result<(), Refused> {
+        let index = self.batch.next_index();
+        let posted = post(&mut self.batch, flags | WrFlags::SIGNALLED, &[buffer.segment()]);
+        self.buffers.keep(index, posted, buffer)
+    }
+
     /// SEND of `data`, which is copied at once. Errors: [`PostError`].
     #[inline(always)]
     pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
@@ -311,7 +387,8 @@ impl<S: Connected> EndpointSends<'_, S> {
 
     /// Rings the doorbell: hands the batch to the card.
     #[inline(always)]
-    pub fn ring(self) {
+    pub fn ring(mut self) {
+        self.buffers.rung();
         self.batch.ring();
     }
 }
@@ -345,6 +422,21 @@ impl EndpointSends<'_> {
         let segment = self.window.segment(range);
         // SAFETY: as for `send`.
         unsafe { self.batch.read(wr_id, flags, remote, &[segment]) }
+    }
+
+    /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
+    #[inline(always)]
+    pub fn read_buffer(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        buffer: Buffer,
+        remote: RemoteAddress,
+    ) -> Result<(), Refused> {
+        self.post_buffer(flags, buffer, |batch, flags, elements| {
+            // SAFETY: as for `send_buffer`.
+            unsafe { batch.read(wr_id, flags, remote, elements) }
+        })
     }
 
     /// ATOMIC compare and swap of the number at `remote`, as [`SendBatch::compare_swap`]. The old value is written to
@@ -383,15 +475,32 @@ impl EndpointSends<'_> {
     }
 }
 
-/// A batch of receives of an [`Endpoint`], before its doorbell.
+/// A batch of receives of an [`Endpoint`] or a [`DatagramEndpoint`](crate::queue::DatagramEndpoint), before its
+/// doorbell. The buffers of a batch that is not rung are dropped with it.
 #[derive(Debug)]
 #[must_use = "a batch that is not rung never happened"]
 pub struct EndpointReceives<'a> {
-    pub(super) batch: ReceiveBatch<'a>,
-    pub(super) window: Window,
+    batch: ReceiveBatch<'a>,
+    buffers: HeldBatch<'a>,
+    window: Window,
 }
 
-impl EndpointReceives<'_> {
+impl<'a> EndpointReceives<'a> {
+    #[inline(always)]
+    pub(super) fn new(batch: ReceiveBatch<'a>, buffers: &'a mut Held, window: Window) -> Self {
+        EndpointReceives { buffers: buffers.batch(batch.next_index()), batch, window }
+    }
+
+    /// Posts a receive of one message into `buffer`; [`EndpointDone::received`](crate::queue::Done::received) is the
+    /// message. Errors: [`Refused`], with the buffer.
+    #[inline(always)]
+    pub fn receive_buffer(&mut self, wr_id: u64, buffer: Buffer) -> Result<(), Refused> {
+        let index = self.batch.next_index();
+        // SAFETY: as for `EndpointSends::send_buffer`.
+        let posted = unsafe { self.batch.receive(wr_id, &[buffer.segment()]) };
+        self.buffers.keep(index, posted, buffer)
+    }
+
     /// Posts a receive of one message into the bytes `range`. Panics outside the region. Errors: [`PostError`].
     #[inline(always)]
     #[track_caller]
@@ -403,7 +512,8 @@ impl EndpointReceives<'_> {
 
     /// Rings the doorbell: hands the batch to the card.
     #[inline(always)]
-    pub fn ring(self) {
+    pub fn ring(mut self) {
+        self.buffers.rung();
         self.batch.ring();
     }
 }

@@ -21,12 +21,13 @@ impl Ticket {
 /// the order of the buffers.
 ///
 /// `C` is what is known of one that succeeded: a [`Completion`], or a
-/// [`FrameCompletion`](crate::queue::ethernet::FrameCompletion) of a queue of Ethernet frames.
+/// [`FrameCompletion`](crate::queue::ethernet::FrameCompletion) of a queue of Ethernet frames. `T` is what names the
+/// work request: a [`Ticket`], or the `wr_id` that it was posted with.
 #[derive(Debug)]
-pub struct Done<C = Completion> {
+pub struct Done<C = Completion, T = Ticket> {
     /// The work request.
-    pub ticket: Ticket,
-    /// Its buffer, returned; `None` for inline data.
+    pub ticket: T,
+    /// Its buffer, returned; `None` for inline data, and for bytes of an endpoint's region.
     pub buffer: Option<Buffer>,
     /// Its completion or error. A quiet work request ([`ConnectionBatch::quiet`](crate::queue::ConnectionBatch::quiet))
     /// that succeeds has none: then it is the completion of the one that reported it.
@@ -82,7 +83,15 @@ impl Done {
     }
 }
 
-impl<C: AsRef<Completion>> Done<C> {
+impl<T> Done<Completion, T> {
+    /// Of a work request that completed alone.
+    #[inline(always)]
+    pub(super) fn of(ticket: T, buffer: Option<Buffer>, result: Result<Completion, WorkError>) -> Self {
+        Done { ticket, buffer, result, part: WHOLE }
+    }
+}
+
+impl<C: AsRef<Completion>, T> Done<C, T> {
     /// The message or frame that was received, where the card put it: for a receive into a buffer of an
     /// [`ExclusiveRegion`](crate::objects::ExclusiveRegion). Of a receive into several buffers, what is in this one.
     /// `None` for anything else, errors and RDMA WRITEs with immediate among them, and for a length beyond the buffers,

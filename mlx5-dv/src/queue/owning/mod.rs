@@ -11,6 +11,7 @@ pub(super) mod extended;
 pub(super) mod fast_key;
 pub(super) mod fast_window;
 pub(super) mod frame_batch;
+pub(super) mod held;
 pub(super) mod hub;
 pub(super) mod in_flight;
 mod key_life;

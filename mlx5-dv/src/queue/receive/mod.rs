@@ -263,6 +263,12 @@ impl ReceiveBatch<'_> {
         Ok(())
     }
 
+    /// Index of the next WQE.
+    #[inline(always)]
+    pub(in crate::queue) fn next_index(&self) -> u32 {
+        self.next
+    }
+
     /// Number of receives in the batch.
     pub fn len(&self) -> usize {
         self.next.wrapping_sub(self.first) as usize

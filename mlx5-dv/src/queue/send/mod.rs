@@ -256,6 +256,12 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         self.posted as usize
     }
 
+    /// Index of the next WQE.
+    #[inline(always)]
+    pub(in crate::queue) fn next_index(&self) -> u32 {
+        self.next
+    }
+
     /// Whether the batch is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {

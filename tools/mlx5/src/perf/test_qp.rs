@@ -6,8 +6,8 @@ use std::sync::Arc;
 use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd, RtrAttributes, RtsAttributes, Uar};
 use mlx5_dv::queue::{
-    Connected, ConnectionOptions, Endpoint, EndpointError, EndpointSends, Peer, PostError, RemoteAddress,
-    UnreliableEndpoint, WrFlags,
+    Connected, ConnectionOptions, Endpoint, EndpointSends, Peer, PostError, RemoteAddress, UnreliableEndpoint,
+    WorkError, WrFlags,
 };
 
 use super::arguments::{ATOMIC, AtomicType, Connection, Operation, Plan, Test};
@@ -280,14 +280,14 @@ impl TestQp {
     /// Polls one completion. A completed receive is posted again.
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Event>, Failure> {
-        match either!(&mut self.endpoint, endpoint => endpoint.poll()) {
-            Ok(None) => Ok(None),
-            Ok(Some((RECEIVE, _))) => {
+        let Some(done) = either!(&mut self.endpoint, endpoint => endpoint.poll())? else { return Ok(None) };
+        match (done.ticket, done.result) {
+            (_, Err(error)) => Err(failed(error)),
+            (RECEIVE, Ok(_)) => {
                 self.receive()?;
                 Ok(Some(Event::Received))
             }
-            Ok(Some((number, _))) => Ok(Some(Event::Sent(number + 1))),
-            Err(error) => Err(failed(error)),
+            (number, Ok(_)) => Ok(Some(Event::Sent(number + 1))),
         }
     }
 
@@ -383,7 +383,7 @@ fn message<S: Connected>(
 }
 
 #[cold]
-fn failed(error: EndpointError) -> Failure {
+fn failed(error: WorkError) -> Failure {
     error.into()
 }
 

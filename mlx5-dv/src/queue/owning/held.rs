@@ -1,0 +1,126 @@
+//! Buffers that an endpoint has posted, by the place of their WQEs in the ring.
+
+use super::in_flight::{Done, Refused};
+use super::queues::Retired;
+use crate::objects::Buffer;
+use crate::queue::completion::decode::{Completion, Side, work_of};
+use crate::queue::error::PostError;
+
+/// A completed work request of an [`Endpoint`](crate::queue::Endpoint) or a
+/// [`DatagramEndpoint`](crate::queue::DatagramEndpoint). Its ticket is the `wr_id`; it has a buffer if it was posted
+/// with one.
+pub type EndpointDone = Done<Completion, u64>;
+
+/// Buffers of the work requests of one ring.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// By the low bits of the WQE's index: as many as the ring holds, a power of two.
+    slots: Box<[Option<Buffer>]>,
+    /// How many there are. Work requests of a region's bytes have none, and are not looked up.
+    count: u32,
+}
+
+impl Held {
+    /// For a ring of `capacity` WQEs.
+    pub(super) fn new(capacity: usize) -> Self {
+        Held { slots: (0..capacity).map(|_| None).collect(), count: 0 }
+    }
+
+    fn slot(&mut self, index: u32) -> Option<&mut Option<Buffer>> {
+        let mask = self.slots.len().wrapping_sub(1);
+        self.slots.get_mut(index as usize & mask)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, index: u32) -> Option<Buffer> {
+        if self.count == 0 {
+            return None;
+        }
+        let buffer = self.slot(index)?.take()?;
+        self.count -= 1;
+        Some(buffer)
+    }
+
+    /// Starts a batch whose first WQE has the index `first`.
+    #[inline(always)]
+    pub(super) fn batch(&mut self, first: u32) -> HeldBatch<'_> {
+        HeldBatch { held: self, first, end: first }
+    }
+
+    /// Leaks all buffers on purpose: the card may still write them.
+    fn leak(&mut self) {
+        self.slots.iter_mut().filter_map(Option::take).for_each(std::mem::forget);
+    }
+}
+
+/// Buffers of a batch. If it is dropped before it was rung, they are dropped with it.
+#[derive(Debug)]
+pub(super) struct HeldBatch<'a> {
+    held: &'a mut Held,
+    /// Indices of its first WQE, and of the one after the last that has a buffer.
+    first: u32,
+    end: u32,
+}
+
+impl HeldBatch<'_> {
+    /// Keeps the `buffer` of the WQE at `index`, or returns it if that was not `posted`.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, index: u32, posted: Result<(), PostError>, buffer: Buffer) -> Result<(), Refused> {
+        if let Err(reason) = posted {
+            return Err(Refused { buffer: Some(buffer), reason: reason.into() });
+        }
+        match self.held.slot(index) {
+            Some(slot) => match slot.replace(buffer) {
+                None => self.held.count += 1,
+                // Of a batch that was forgotten, or of a completion that never came: the card may use it.
+                Some(before) => std::mem::forget(before),
+            },
+            // Never: there is one for each WQE. The card may use the buffer.
+            None => std::mem::forget(buffer),
+        }
+        self.end = index.wrapping_add(1);
+        Ok(())
+    }
+
+    /// The batch is rung: its buffers stay until their work requests complete.
+    #[inline(always)]
+    pub(super) fn rung(&mut self) {
+        self.first = self.end;
+    }
+}
+
+impl Drop for HeldBatch<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        while self.first != self.end {
+            drop(self.held.take(self.first));
+            self.first = self.first.wrapping_add(1);
+        }
+    }
+}
+
+/// Buffers of a send and a receive queue.
+#[derive(Debug, Default)]
+pub(super) struct HeldBuffers {
+    pub(super) sends: Held,
+    pub(super) receives: Held,
+}
+
+impl HeldBuffers {
+    /// What completed, with its buffer.
+    #[inline(always)]
+    pub(super) fn done(&mut self, (wr_id, result): Retired) -> EndpointDone {
+        let work = work_of(&result);
+        let held = match work.side {
+            Side::Send => &mut self.sends,
+            Side::Receive => &mut self.receives,
+        };
+        Done::of(wr_id, held.take(work.index.into()), result)
+    }
+
+    /// Leaks all buffers on purpose: the card may still write them.
+    pub(super) fn leak(&mut self) {
+        self.sends.leak();
+        self.receives.leak();
+    }
+}
