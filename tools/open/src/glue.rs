@@ -4,13 +4,15 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use memmap2::MmapOptions;
+use mlx5_dv::Invalid;
 use mlx5_dv::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq, pci};
 use mlx5_dv::memory::Iova;
 use mlx5_sim::bar::UarMemory;
-use mlx5_sim::card::FunctionHandle;
+use mlx5_sim::card::{Claim, FunctionHandle};
 use mlx5_sim::dma::{Access, Source};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -21,19 +23,31 @@ const ADDRESSES: (u64, u64) = (1 << 52, (1 << 53) - 1);
 
 /// A function of the software card for the driver; `name` is for messages. The card must stay powered meanwhile.
 pub fn function(name: impl Into<String>, handle: FunctionHandle) -> Function {
-    powered(name.into(), handle, None, None)
+    powered(name.into(), handle, None, None, OnceLock::new())
+}
+
+/// Claims a function for an opening that waits up to `patience` for an earlier one to end: another thread may be about
+/// to drop its last object.
+pub(crate) fn claim(name: &str, handle: &FunctionHandle, patience: Duration) -> Result<Claim, Invalid> {
+    handle.claim(patience).ok_or_else(|| Invalid::Taken {
+        what: name.into(),
+        by: format!("an earlier opening, of which the device or an object still lives after {} s", patience.as_secs()),
+        mend: "drop that first",
+    })
 }
 
 /// Like [`function`]. The driver keeps `power`, a card, as long as it has the function; its memory has addresses of
-/// `places`.
+/// `places`. Without a `claim` it claims the function when it is used first.
 pub(crate) fn powered(
     name: String,
     handle: FunctionHandle,
     power: Option<Arc<dyn Send + Sync>>,
     places: Option<Arc<Places>>,
+    claim: OnceLock<Claim>,
 ) -> Function {
     let power = Power(power);
-    let bar = Box::new(ModelBar { handle: handle.clone(), power: power.clone() });
+    let driver = OneDriver { name: name.clone(), claim };
+    let bar = Box::new(ModelBar { handle: handle.clone(), driver, power: power.clone() });
     let dma = Box::new(ModelDma { handle: handle.clone(), power: power.clone(), places });
     // SAFETY: all three are of one function. Who holds another handle on it is its hardware, not another driver: it is
     // for tests that pull the card out or look into it.
@@ -53,7 +67,27 @@ impl fmt::Debug for Power {
 #[derive(Debug)]
 struct ModelBar {
     handle: FunctionHandle,
+    driver: OneDriver,
     power: Power,
+}
+
+/// Sees to it that one driver at a time has a function: two would answer each other's events, and wait for their own.
+#[derive(Debug)]
+struct OneDriver {
+    name: String,
+    claim: OnceLock<Claim>,
+}
+
+impl OneDriver {
+    /// Claims the function before its first use by this driver.
+    fn claim(&self, handle: &FunctionHandle) -> io::Result<()> {
+        if self.claim.get().is_some() {
+            return Ok(());
+        }
+        let claimed = claim(&self.name, handle, Duration::ZERO);
+        let _ = self.claim.set(claimed.map_err(|error| io::Error::new(io::ErrorKind::ResourceBusy, error))?);
+        Ok(())
+    }
 }
 
 // SAFETY: the model's file is mapped where its part lies. `reset` and a cleared bus master end the model's DMA before
@@ -89,11 +123,13 @@ unsafe impl Bar for ModelBar {
     }
 
     fn reset(&self) -> io::Result<()> {
+        self.driver.claim(&self.handle)?;
         self.handle.reset();
         Ok(())
     }
 
     fn set_bus_master(&self, enabled: bool) -> io::Result<()> {
+        self.driver.claim(&self.handle)?;
         let read = || {
             let mut command = [0; 2];
             self.handle.config_read(pci::COMMAND, &mut command);

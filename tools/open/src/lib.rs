@@ -27,16 +27,20 @@ pub mod virtual_time;
 pub mod watchdog;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use mlx5_dv::access::{Function, owned};
 use mlx5_dv::discovery::{DeviceName, DeviceNameError};
 use mlx5_dv::{Device, Error, Options};
-use mlx5_sim::card::{self, Card, FunctionHandle};
+use mlx5_sim::card::{self, Card, Claim, FunctionHandle};
 use mlx5_sim::profile::Profile;
 use mlx5_sim::strict::Violation;
 
 pub use glue::function;
+
+/// How long an opening of a software card's function waits for the end of an earlier one.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Names of the software card's profiles, for error messages.
 const PROFILES: &str = "connectx5, connectx6dx, connectx7";
@@ -135,6 +139,11 @@ impl Builder {
     }
 }
 
+/// The device string of function `index`.
+fn name_of(index: usize) -> String {
+    if index == 0 { "sim".into() } else { format!("sim function {index}") }
+}
+
 impl Sim {
     /// Starts to configure a card; by default one function of a ConnectX-5, in strict mode.
     pub fn builder() -> Builder {
@@ -152,7 +161,7 @@ impl Sim {
     /// Opens function `index` with default options. The card stays powered as long as the device is open.
     ///
     /// # Errors
-    /// As [`Device::open`].
+    /// As [`Device::open`]; after a few seconds, if an earlier opening of the function is still in use.
     ///
     /// # Panics
     /// There is no such function.
@@ -169,16 +178,21 @@ impl Sim {
     /// There is no such function.
     pub fn open_with(&self, index: usize, mut options: Options) -> Result<Arc<Device>, Error> {
         options.sign_replies = true;
-        Device::open(self.function(index), options)
+        let handle = self.card.function(index);
+        let claim = glue::claim(&name_of(index), &handle, PATIENCE)?;
+        Device::open(self.powered(index, handle, claim.into()), options)
     }
 
-    /// Function `index` for [`Device::open`].
+    fn powered(&self, index: usize, handle: FunctionHandle, claim: OnceLock<Claim>) -> Function {
+        glue::powered(name_of(index), handle, Some(self.card.clone()), None, claim)
+    }
+
+    /// Function `index` for [`Device::open`], which fails at once if an earlier opening of it is still in use.
     ///
     /// # Panics
     /// There is no such function.
     pub fn function(&self, index: usize) -> Function {
-        let name = if index == 0 { "sim".into() } else { format!("sim function {index}") };
-        glue::powered(name, self.card.function(index), Some(self.card.clone()), None)
+        self.powered(index, self.card.function(index), OnceLock::new())
     }
 
     /// Violations by the driver on any function since the last call, which hardware would ignore silently.

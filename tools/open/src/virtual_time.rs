@@ -47,7 +47,7 @@
 //! process; of a vector of the program's only its place within a page is left. Any number of worlds may exist in a
 //! process at once.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mlx5_dv::access::Function;
@@ -131,7 +131,9 @@ impl World {
     /// There is no such function.
     pub fn function(&self, card: &Arc<SteppedCard>, index: usize) -> Function {
         let (power, places) = (Some(card.clone() as _), Some(Arc::clone(&self.places)));
-        glue::powered("sim in virtual time".into(), card.function(index), power, places)
+        // An earlier opening is not waited for: who would end it is on this thread.
+        let name = format!("sim function {index} in virtual time");
+        glue::powered(name, card.function(index), power, places, OnceLock::new())
     }
 }
 

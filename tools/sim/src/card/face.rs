@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::claim::Driver;
 use crate::dma::Dma;
 use crate::fault::Faults;
 use crate::function::Function;
@@ -16,6 +17,7 @@ pub(super) struct Face {
     pub strict: Strict,
     pub faults: Faults,
     pub dma: Dma,
+    pub driver: Arc<Driver>,
     pub bar_size: u64,
     pub vectors: u16,
 }
@@ -28,6 +30,7 @@ impl Face {
             strict: function.nic.strict.clone(),
             faults: function.nic.faults.clone(),
             dma: function.nic.dma.clone(),
+            driver: Arc::default(),
             bar_size: function.bar.size(),
             vectors: function.nic.pci.vectors(),
         })

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Thread;
+use std::time::Duration;
 
+use super::claim::Claim;
 use super::device::Message;
 use super::face::Face;
 use super::machine::{self, SharedMachine};
@@ -214,6 +216,12 @@ impl FunctionHandle {
     /// There are no such vectors.
     pub fn trigger_irqs(&self, first: u32, count: u32) -> Result<(), IrqError> {
         self.with(move |f| f.nic.pci.trigger_irqs(first, count)).unwrap_or(Ok(()))
+    }
+
+    /// The right to drive the function, which one has at a time; waits up to `patience` for another to drop it. `None`
+    /// if that does not. It binds nobody who does not ask for it: handles also are for those who look on.
+    pub fn claim(&self, patience: Duration) -> Option<Claim> {
+        self.face.driver.claim(patience)
     }
 
     /// Function level reset; complete when it returns. Mappings and eventfds stay.

@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod claim;
 mod device;
 mod face;
 mod filter;
@@ -42,6 +43,7 @@ use face::Face;
 use handle::Link;
 use machine::Machine;
 
+pub use claim::Claim;
 pub use handle::{Counts, FunctionHandle, FunctionTraffic, QueueTraffic};
 pub use stepped::SteppedCard;
 pub use switch::Wire;
