@@ -75,6 +75,23 @@ pub(super) fn timestamps(format: u8) -> TimestampFormat {
     if format == REAL_TIME_ONLY { TimestampFormat::Default } else { TimestampFormat::FreeRunning }
 }
 
+/// `lag_tx_port_affinity` for contexts, for the port `wanted` of a bond; 0 leaves the choice to the card. `what` is who
+/// chooses, `may_choose` the capability that it needs, by name and value.
+pub(super) fn lag_port(
+    wanted: Option<u8>,
+    what: &str,
+    general: &CmdHcaCap,
+    may_choose: (&'static str, bool),
+) -> Result<u8, Error> {
+    let Some(port) = wanted else { return Ok(0) };
+    let missing = if general.num_lag_ports() < 2 { Some("num_lag_ports") } else { None };
+    if let Some(capability) = missing.or((!may_choose.1).then_some(may_choose.0)) {
+        return Err(Error::Unsupported { what: format!("{what}'s choice of a port of a bond"), capability });
+    }
+    in_range("lag_port", port.into(), 1..=general.num_lag_ports().into(), "num_lag_ports")?;
+    Ok(port)
+}
+
 /// `Ok` if `value` fits in `bits` bits; otherwise an error that names the field.
 pub(crate) fn fits(field: &'static str, value: u32, bits: u32) -> Result<(), Invalid> {
     if value >> bits == 0 {

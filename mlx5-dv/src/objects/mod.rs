@@ -100,7 +100,7 @@ pub use rqt::Rqt;
 pub use sq::{Sq, SqOptions};
 pub use srq::{Srq, SrqOptions, SrqStatus};
 pub use tir::{HashFields, HashFunction, RssOptions, TOEPLITZ_KEY, Tir, Traffic};
-pub use tis::{Tis, TransportDomain};
+pub use tis::{Tis, TisOptions, TransportDomain};
 pub use uar::{Copying, Uar};
 pub use umem::Umem;
 pub use umr_key::{KeyLayout, UmrKey, UmrKeyOptions};

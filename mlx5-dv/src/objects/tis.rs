@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{AllocTransportDomainIn, CreateTisIn, DeallocTransportDomainIn, DestroyTisIn};
 use mlx5_prm::ctx::Tisc;
 
-use super::check::fits;
+use super::check::{fits, lag_port};
 use super::object::{DestroyError, Object, destroy_sole};
+use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::Error;
+use crate::setters::setters;
 
 /// Groups transport interfaces: frames sent through a TIS are not looped back to TIRs of the same domain. PRM
 /// "Transport Domain".
@@ -45,7 +48,39 @@ impl TransportDomain {
     }
 }
 
-/// The transport interface of send queues: sets the priority of their frames. PRM "Transport Interface Send".
+/// Options of a [`Tis`].
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct TisOptions {
+    /// Ethernet priority of its frames, 0 to 7. Default: 0.
+    pub priority: u8,
+    /// The port of a bond by which its frames leave, from 1 (`lag_tx_port_affinity`). Default: the card's choice.
+    pub lag_port: Option<u8>,
+}
+
+setters! {
+    TisOptions {
+        priority: u8;
+        lag_port: Some(u8);
+    }
+}
+
+impl TisOptions {
+    /// The context, without its domain, for a card with `caps`.
+    fn context(&self, caps: &Caps) -> Result<Tisc, Error> {
+        fits("priority", self.priority.into(), 3)?;
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
+        let may_choose = ("lag_tx_port_affinity", general.lag_tx_port_affinity());
+        let mut context = Tisc::default();
+        // The priority field's lowest bit is not part of it.
+        context.w().prio(self.priority << 1);
+        context.w().lag_tx_port_affinity(lag_port(self.lag_port, "a TIS", &general, may_choose)?);
+        Ok(context)
+    }
+}
+
+/// The transport interface of send queues: sets the priority of their frames, and their port of a bond. PRM "Transport
+/// Interface Send".
 #[derive(Debug)]
 pub struct Tis {
     tisn: u32,
@@ -59,10 +94,17 @@ impl Tis {
     /// # Errors
     /// [`Error::Invalid`] for a priority out of range, [`Error::Command`].
     pub fn create(domain: &Arc<TransportDomain>, priority: u8) -> Result<Arc<Self>, Error> {
-        fits("priority", priority.into(), 3)?;
-        let mut context = Tisc::default();
-        // The field's lowest bit is not part of the priority.
-        context.w().prio(priority << 1).transport_domain(domain.number());
+        Self::with_options(domain, TisOptions::default().priority(priority))
+    }
+
+    /// Creates a TIS of `domain`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a port where the card is no bond (`num_lag_ports`), or its TISs choose none
+    /// (`lag_tx_port_affinity`); otherwise as for [`create`](Self::create).
+    pub fn with_options(domain: &Arc<TransportDomain>, options: TisOptions) -> Result<Arc<Self>, Error> {
+        let mut context = options.context(domain.device().caps())?;
+        context.w().transport_domain(domain.number());
         let mut create = CreateTisIn::default();
         create.w().ctx(&context);
         let (object, out) = Object::create(domain.device(), &create, "a TIS", |out| {
@@ -91,5 +133,34 @@ impl Tis {
     /// Destroys it. Its send queues must be destroyed first. On an error the TIS stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |tis| tis.object.destroy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caps::RawPage;
+    use mlx5_prm::layout::Layout;
+
+    #[test]
+    fn a_port_of_a_bond_is_chosen_where_the_card_lets_it() {
+        let caps = |ports: u8, may_choose: bool| {
+            let mut general = CmdHcaCap::ZERO;
+            general.w().num_lag_ports(ports).lag_tx_port_affinity(may_choose);
+            let page = RawPage { page: CapPage::General, max: vec![], current: general.as_bytes().to_vec() };
+            Caps { pages: vec![page], ..Caps::default() }
+        };
+        let options = TisOptions::default().priority(5);
+        let context = options.context(&caps(1, false)).unwrap();
+        assert_eq!((context.prio(), context.lag_tx_port_affinity()), (10, 0));
+        let context = options.lag_port(2).context(&caps(2, true)).unwrap();
+        assert_eq!((context.prio(), context.lag_tx_port_affinity()), (10, 2));
+        let refused = |caps: &Caps, port| options.lag_port(port).context(caps).unwrap_err().to_string();
+        assert!(refused(&caps(1, true), 1).contains("num_lag_ports"));
+        assert!(refused(&caps(2, false), 1).contains("a TIS's choice of a port of a bond"));
+        assert!(refused(&caps(2, false), 1).contains("lag_tx_port_affinity"));
+        for port in [0, 3] {
+            assert!(refused(&caps(2, true), port).contains(&format!("lag_port is {port}")));
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use mlx5_dv::Mac;
 use mlx5_dv::objects::{
-    FlowGroup, FlowMatch, FlowMatcher, FlowRule, FlowTable, Rq, RqOptions, Sq, SqOptions, Tis, TransportDomain, Uar,
+    FlowGroup, FlowMatch, FlowMatcher, FlowRule, FlowTable, Rq, RqOptions, Sq, SqOptions, Tis, TisOptions,
+    TransportDomain, Uar,
 };
 use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
 use mlx5_dv::queue::{AnyDoorbell, CompletionQueue, DataSegment, PostError, RefusedReason};
@@ -38,6 +39,8 @@ fn queues_are_had_in_their_state_and_once() {
     assert!(refusal(rq.receive_queue()).ends_with("first"));
 
     assert!(refusal(Tis::create(tis.transport_domain(), 8)).contains("priority"));
+    let second = TisOptions::default().lag_port(2);
+    assert!(refusal(Tis::with_options(tis.transport_domain(), second)).contains("num_lag_ports"));
     let other = Uar::alloc(&there.device).unwrap();
     assert!(refusal(Sq::create(&here.pd, &other, &tis, cq.cq(), SqOptions::default())).contains("one device"));
     let held = Tis::destroy(tis).unwrap_err();

@@ -7,7 +7,7 @@ use super::ece::EceOptions;
 use super::path::AddressPath;
 use crate::caps::{CapPage, Caps};
 use crate::error::Error;
-use crate::objects::check::{fits, in_range};
+use crate::objects::check::{fits, lag_port};
 use crate::objects::mkey::AccessFlags;
 use crate::setters::setters;
 
@@ -87,16 +87,9 @@ impl RtrAttributes {
 
     /// `lag_tx_port_affinity` of the context; 0 leaves the choice to the card.
     pub(super) fn lag_affinity(&self, caps: &Caps) -> Result<u8, Error> {
-        let Some(port) = self.lag_port else { return Ok(0) };
         let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
-        if general.num_lag_ports() < 2 || !general.init2_lag_tx_port_affinity() {
-            let what = "a queue pair's choice of a port of a bond".into();
-            let lacks_bond = general.num_lag_ports() < 2;
-            let capability = if lacks_bond { "num_lag_ports" } else { "init2_lag_tx_port_affinity" };
-            return Err(Error::Unsupported { what, capability });
-        }
-        in_range("lag_port", port.into(), 1..=general.num_lag_ports().into(), "num_lag_ports")?;
-        Ok(port)
+        let may_choose = ("init2_lag_tx_port_affinity", general.init2_lag_tx_port_affinity());
+        lag_port(self.lag_port, "a queue pair", &general, may_choose)
     }
 }
 
