@@ -40,7 +40,9 @@ const XRC_DOMAIN: &str = "devx::processes_share_an_xrc_domain";
 const KEYS: &str = "devx::keys_open_and_close_for_libmlx5";
 const SHARING: &str = "devx::processes_share_what_they_export";
 const ON_DEMAND: &str = "mlx5_ib::pages_come_when_our_queue_pairs_need_them";
+const TUNING: &str = "devx::options_and_events_are_those_of_libmlx5";
 const FRAMES: &str = "devx::frames_pass_beside_the_kernels_own";
+const DIVIDED: &str = "devx::linux_receives_what_the_card_has_divided";
 const RULES: &str = "devx::rules_count_and_drop_beside_the_kernels_own";
 const CONNECTED: &str = "RC, UC, XRC";
 const ALL: &str = "RC, UC, XRC, UD";
@@ -272,7 +274,7 @@ const COMPLETIONS: &[Row] = &[
         "For tasks of any executor `CompletionQueue::ready`; for threads that own their event queue `EventQueue`, on \
          owned functions. `EventSource` is how all holders of queues are waited for"
     ),
-    row!(["modify_cq"], Whole, [CqOptions::moderation, Cq::moderate, Cq::moderation], EVERY, ALL, [], ""),
+    row!(["modify_cq"], Whole, [CqOptions::moderation, Cq::moderate, Cq::moderation], EVERY, ALL, [TUNING], ""),
     row!(
         ["resize_cq"],
         Whole,
@@ -331,8 +333,8 @@ const QUEUE_PAIRS: &[Row] = &[
         ALL,
         [PINGPONG],
         "`QueuePair::modify` changes rights in INIT and RTS, RNR timer and Q_Key in RTS. There is no state SQD, to which no public \
-         command leads, and no alternate path, which RoCE has not. The port of a bond (`RtrAttributes::lag_port`) is \
-         untried: the software card has one port"
+         command leads, and no alternate path, which RoCE has not. The port of a bond (`RtrAttributes::lag_port`, and \
+         `TisOptions::lag_port` of frames) is untried: the software card has one port"
     ),
     row!(
         ["query_ece", "set_ece"],
@@ -340,7 +342,7 @@ const QUEUE_PAIRS: &[Row] = &[
         [QueuePair::ece, RtrAttributes::new],
         EVERY,
         CONNECTED,
-        ["mlx5_ib::libmlx5_perftest_and_librdmacm_live_on_the_model"],
+        ["mlx5_ib::libmlx5_perftest_and_librdmacm_live_on_the_model", TUNING],
         "Field `ece` of `RtrAttributes`. The software card offers version 1 without any option: which there are is not public"
     ),
     row!(
@@ -370,13 +372,14 @@ const QUEUE_PAIRS: &[Row] = &[
             Connection::send_invalidate,
             QueuePair::unreliable_send_queue::<AnyDoorbell>,
             XrcConnection::send,
+            Endpoint::sends,
             DatagramEndpoint::sends,
             DatagramQueue::send,
             DcInitiator::send,
         ],
         EVERY,
         "RC, UC, XRC, DC, UD",
-        [PINGPONG, "devx::atomics_are_those_of_libmlx5", KEYS, XRC],
+        [PINGPONG, "devx::atomics_are_those_of_libmlx5", KEYS, XRC, DIVIDED, "tshark::what_the_card_has_divided_is_well_formed"],
         "SEND, RDMA WRITE (both with and without immediate), SEND with invalidate, RDMA READ, atomics, NOP; inline data, \
          scatter/gather, fences, solicited events. Raw packets also with segmentation (TSO: `SendBatch::send_large`); that of \
          datagrams is for IPoIB, which RoCE has not"
@@ -384,7 +387,7 @@ const QUEUE_PAIRS: &[Row] = &[
     row!(
         ["post_recv"],
         Whole,
-        [ReceiveQueue::batch, Connection::receive, DatagramQueue::receive],
+        [ReceiveQueue::batch, Connection::receive, DatagramQueue::receive, EndpointReceives::receive_buffer],
         EVERY,
         ALL,
         [PINGPONG],

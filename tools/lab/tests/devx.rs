@@ -61,7 +61,18 @@ fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     let programs = tempfile::tempdir()?;
-    for name in ["atomics", "data_in_order", "dma_buf", "fast_keys", "now", "shared", "xrc_domain"] {
+    for name in [
+        "atomics",
+        "data_in_order",
+        "dma_buf",
+        "ece",
+        "fast_keys",
+        "moderation",
+        "now",
+        "segments",
+        "shared",
+        "xrc_domain",
+    ] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs").join(name).with_extension("c");
         verbs_program(&source, &programs.path().join(name))?;
     }
@@ -81,10 +92,12 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     groups_are_those_of_librdmacm(&lab)?;
     our_clock_is_that_of_libmlx5(&lab)?;
     bytes_come_in_the_order_that_libmlx5_tells(&lab)?;
+    options_and_events_are_those_of_libmlx5(&lab)?;
     processes_share_what_they_export(&lab)?;
     memory_of_a_dma_buf_is_written_and_read(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
     frames_go_out_at_their_rate(&lab)?;
+    linux_receives_what_the_card_has_divided(&lab)?;
     rules_count_and_drop_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     events_come(&lab)?;
@@ -514,6 +527,19 @@ fn bytes_come_in_the_order_that_libmlx5_tells(lab: &Lab) -> TestResult {
     Ok(())
 }
 
+/// Our ends of a connection agree on the options (ECE) on which libmlx5's agree; and events that we moderate wait for
+/// the period, as those do that libmlx5 moderates (`ibv_modify_cq`).
+fn options_and_events_are_those_of_libmlx5(lab: &Lab) -> TestResult {
+    let theirs = lab.check(&format!("{C_PROGRAMS}/ece mlx5_0 0 && {C_PROGRAMS}/moderation mlx5_0 0"), TRAFFIC)?;
+    let ours = lab.check("tuning -d devx:mlx5_0 2>&1", TRAFFIC)?;
+    let agreed = |said: &str| Some(said.split_once("both ends agreed on ")?.1.lines().next()?.to_owned());
+    assert!(agreed(&theirs).is_some() && agreed(&theirs) == agreed(&ours), "{theirs}{ours}");
+    for said in [&theirs, &ours] {
+        assert!(said.contains("us, and moderated in "), "{said}");
+    }
+    Ok(())
+}
+
 /// A process exports its context, a protection domain, a memory region and memory on the card to another one, which
 /// does RC traffic with them: ours to one in C on libibverbs, that one to ours, ours to ours.
 fn processes_share_what_they_export(lab: &Lab) -> TestResult {
@@ -582,6 +608,25 @@ fn frames_go_out_at_their_rate(lab: &Lab) -> TestResult {
     // At 5 kbit/s, 60 bytes take 96 ms. The first goes at once.
     let (free, held) = (time("")?, time("--rate 5")?);
     assert!(held >= 29 * 96 && free < held / 2, "{free} ms free, {held} ms held");
+    Ok(())
+}
+
+/// Packets of TCP that our queue sends whole, and the card in frames: Linux' network device receives them, over IPv4
+/// and IPv6, and a program of its own looks at each.
+fn linux_receives_what_the_card_has_divided(lab: &Lab) -> TestResult {
+    let script = |addresses: &str| {
+        format!(
+            "{FAR} ethtool -K eth0 gro off || exit 1
+            {FAR} {C_PROGRAMS}/segments eth0 3 20000 1400 > /tmp/segments 2>&1 &
+            until grep -q listening /tmp/segments || ! kill -0 $!; do sleep 0.1; done
+            segments -d devx:mlx5_0 --to $({FAR} cat /sys/class/net/eth0/address) {addresses} 2>&1 || exit 1
+            wait $!; code=$?; cat /tmp/segments; {FAR} ethtool -K eth0 gro on; exit $code"
+        )
+    };
+    for addresses in ["", "--source fd00::1 --destination fd00::77"] {
+        let said = lab.check(&script(addresses), TRAFFIC)?;
+        assert!(said.contains("3 packets of 20000 bytes in 45 frames, every checksum right"), "{said}");
+    }
     Ok(())
 }
 

@@ -229,6 +229,34 @@ fn a_capture_of_two_functions_is_well_formed() -> TestResult {
 
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn what_the_card_has_divided_is_well_formed() -> TestResult {
+    let (tshark, build) = (Tshark::ready()?, build()?);
+    for (addresses, version) in [(&[][..], "4"), (&["--source", "fd00::1", "--destination", "fd00::77"][..], "6")] {
+        let capture = log_file("segments.pcap")?;
+        let model = Model::start(&build, 1, &["--pcap", capture.to_str().ok_or("a path in UTF-8")?])?;
+        let [socket] = model.sockets() else { return Err("one socket".into()) };
+        let mut command = Command::new(build.program("segments")?);
+        command.arg("-d").arg(format!("vfio-user:{}", socket.display())).args(["--to", "02:00:c5:00:00:77"]);
+        output(command.args(addresses))?;
+        drop(model);
+        assert_well_formed(&tshark, &capture)?;
+        let seen =
+            fields(&tshark, &capture, &["ip.version", "tcp.checksum.status", "tcp.len", "tcp.seq_raw", "tcp.flags"])?;
+        let segments: Vec<_> = seen.iter().filter(|row| !row[2].is_empty()).collect();
+        let expected: Vec<_> = (0..3u32)
+            .flat_map(|packet| (0..20_000).step_by(1400).map(move |at| (packet, at)))
+            .map(|(packet, at)| {
+                let (len, flags) = if at == 19_600 { ("400", "0x0018") } else { ("1400", "0x0010") };
+                [version, "1", len, &(1000 + packet * 20_000 + at).to_string(), flags].map(str::to_owned)
+            })
+            .collect();
+        assert_eq!(segments, expected.iter().collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn everything_arrives_once_and_in_order_over_a_bad_wire() -> TestResult {
     let tshark = Tshark::ready()?;
     let capture = log_file("wire.pcap")?;

@@ -54,6 +54,8 @@ pub fn build() -> Result<Build, Report> {
         "timestamps",
         "poll_data",
         "frames",
+        "segments",
+        "tuning",
         "tcp",
         "spread",
         "rules",
