@@ -76,6 +76,8 @@ struct Lists {
     segments: Vec<DataSegment>,
     /// The pages of the parts, for a key of pages. Never grows.
     pages: Vec<Iova>,
+    /// Where in the first of them the first part starts, and where in the last one the last part ends; 0 for its end.
+    ends: (u64, u64),
     /// Maximum number of octwords of a list in a WQE.
     most_inline: usize,
     /// Memory for lists that are too long for a WQE.
@@ -103,7 +105,7 @@ impl FastKey {
         };
         let (parts, turns) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
         let (segments, pages) = (Vec::with_capacity(entries), Vec::with_capacity(pages));
-        let lists = Lists { segments, pages, most_inline, memory };
+        let lists = Lists { segments, pages, ends: (0, 0), most_inline, memory };
         Ok(FastKey { key, life: KeyLife::default(), parts, len: 0, turns, lists })
     }
 
@@ -134,26 +136,20 @@ impl FastKey {
     /// would leave a gap.
     #[inline]
     pub fn push(&mut self, buffer: Buffer) -> Result<(), Buffer> {
-        if !self.is_free() || buffer.is_exclusive() || !buffer.pd().is_same(self.pd()) || !self.has_room(&buffer) {
+        if !self.is_free() || buffer.is_exclusive() || !buffer.pd().is_same(self.pd()) {
+            return Err(buffer);
+        }
+        let entries = self.key.options().entries as usize;
+        let fits = match self.key.options().layout {
+            KeyLayout::Parts => self.parts.len() < entries,
+            KeyLayout::Pages { log_page_size } => self.lists.add_pages(&buffer, log_page_size, entries),
+        };
+        if !fits {
             return Err(buffer);
         }
         self.len += buffer.len();
         self.parts.push(buffer);
         Ok(())
-    }
-
-    #[inline]
-    fn has_room(&self, buffer: &Buffer) -> bool {
-        let entries = self.key.options().entries as usize;
-        let KeyLayout::Pages { log_page_size } = self.key.options().layout else { return self.parts.len() < entries };
-        let Some((first, end)) = span(buffer) else { return false };
-        let size = 1u64 << log_page_size;
-        let (Some(start), Some(last)) = (self.parts.first().and_then(span), self.parts.last().and_then(span)) else {
-            return (end.div_ceil(size) - first / size) as usize <= entries;
-        };
-        let is_behind = last.1.is_multiple_of(size) && first.is_multiple_of(size);
-        let pages = (start.0 % size + (self.len() + buffer.len()) as u64).div_ceil(size);
-        is_behind && pages as usize <= entries
     }
 
     /// Total length of all buffers in bytes.
@@ -169,7 +165,10 @@ impl FastKey {
     /// Removes the buffers, in order; none while the key is not free.
     pub fn parts(&mut self) -> impl Iterator<Item = Buffer> + '_ {
         let count = if self.is_free() { self.parts.len() } else { 0 };
-        self.len -= self.parts[..count].iter().map(Buffer::len).sum::<usize>();
+        if count > 0 {
+            self.len = 0;
+            self.lists.pages.clear();
+        }
         self.parts.drain(..count)
     }
 
@@ -218,7 +217,7 @@ impl FastKey {
         self.check_rights(access)?;
         let (start, memory) = match self.key.options().layout {
             KeyLayout::Parts => (0, self.lists.of_parts(&self.parts)),
-            KeyLayout::Pages { log_page_size } => self.lists.of_pages(&self.parts, 1 << log_page_size),
+            KeyLayout::Pages { .. } => self.lists.of_pages(self.len as u64),
         };
         let registration = Registration { variant: self.life.next_variant(), access, start, memory };
         Ok(post(&self.key, &registration)?)
@@ -282,50 +281,55 @@ impl Lists {
         match &self.memory {
             Some(memory) if self.segments.len() > self.most_inline => {
                 let entry = |part: &DataSegment| {
-                    u128::from(part.len) << 96 | u128::from(part.lkey) << 64 | u128::from(part.addr)
+                    let entry = u128::from(part.len) << 96 | u128::from(part.lkey) << 64 | u128::from(part.addr);
+                    entry.to_be_bytes()
                 };
-                let list = write_list(memory, self.segments.iter().map(|part| entry(part).to_be_bytes()));
+                let list = write_list(memory, &self.segments, entry);
                 KeyMemory::ListedParts { list, len: self.segments.iter().map(|part| u64::from(part.len)).sum() }
             }
             _ => KeyMemory::Parts(&self.segments),
         }
     }
 
-    /// The address of the first byte, which has its offset in the first page, and the pages.
-    fn of_pages(&mut self, parts: &[Buffer], size: u64) -> (u64, KeyMemory<'_>) {
-        let len = parts.iter().map(|part| part.len() as u64).sum();
-        let pages = |(first, end): (u64, u64)| (first / size..end.div_ceil(size)).map(move |page| Iova(page * size));
-        self.pages.clear();
-        self.pages.extend(parts.iter().filter_map(span).flat_map(pages));
-        let start = parts.first().and_then(span).map_or(0, |(first, _)| first % size);
+    /// Adds the pages of `buffer` behind the present ones, of at most `entries`. Whether there is room, and no gap.
+    #[inline]
+    fn add_pages(&mut self, buffer: &Buffer, log_page_size: u8, entries: usize) -> bool {
+        let Some(Iova(first)) = buffer.iova() else { return false };
+        let (size, end) = (1u64 << log_page_size, first + buffer.len() as u64);
+        let (start, stop) = (first & (size - 1), end & (size - 1));
+        let pages = first >> log_page_size..end.div_ceil(size);
+        let is_behind = self.pages.is_empty() || (start, self.ends.1) == (0, 0);
+        if !is_behind || self.pages.len() + (pages.end - pages.start) as usize > entries {
+            return false;
+        }
+        self.ends = (if self.pages.is_empty() { start } else { self.ends.0 }, stop);
+        self.pages.extend(pages.map(|page| Iova(page << log_page_size)));
+        true
+    }
+
+    /// The address of the first byte, which has its offset in the first page, and the pages, of `len` bytes.
+    fn of_pages(&mut self, len: u64) -> (u64, KeyMemory<'_>) {
         let memory = match &self.memory {
             Some(memory) if self.pages.len().div_ceil(2) > self.most_inline => {
-                let list = write_list(memory, self.pages.iter().map(|page| (page.0 | PAGE_PRESENT).to_be_bytes()));
+                let list = write_list(memory, &self.pages, |page| (page.0 | PAGE_PRESENT).to_be_bytes());
                 KeyMemory::ListedPages { list, len }
             }
             _ => KeyMemory::Pages { pages: &self.pages, len },
         };
-        (start, memory)
+        (self.ends.0, memory)
     }
-}
-
-/// Where the card finds the first byte of `buffer`, and the one behind its last; `None` where the kernel keeps that to
-/// itself.
-fn span(buffer: &Buffer) -> Option<(u64, u64)> {
-    let first = buffer.iova()?.0;
-    Some((first, first + buffer.len() as u64))
 }
 
 /// Writes `entries` to `list`, padded with zeros.
-fn write_list<const N: usize>(list: &MemoryRegion, entries: impl Iterator<Item = [u8; N]>) -> DataSegment {
-    let mut end = 0;
-    for entry in entries {
-        list.write(end, &entry);
-        end += N;
+fn write_list<T, const N: usize>(list: &MemoryRegion, entries: &[T], entry: impl Fn(&T) -> [u8; N]) -> DataSegment {
+    let mut bytes = 0;
+    for entries in entries.chunks(LIST_UNIT / N) {
+        let mut unit = [0; LIST_UNIT];
+        unit.as_chunks_mut::<N>().0.iter_mut().zip(entries).for_each(|(place, of)| *place = entry(of));
+        list.write(bytes, &unit);
+        bytes += LIST_UNIT;
     }
-    let padded = end.next_multiple_of(LIST_UNIT);
-    list.fill(end, padded - end, 0);
-    list.segment(0..padded)
+    list.segment(0..bytes)
 }
 
 impl Drop for FastKey {
