@@ -44,17 +44,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// All tests that need nothing but Rust. Beside those of libraries and programs, which mostly wait, the documentation's
-/// examples are compiled.
+/// All tests that need nothing but Rust. Most of them wait, so libraries' and programs' own tests run beside those of
+/// `tests/`, and beside both the documentation's examples are compiled.
 fn unit(rest: &[&str]) -> Result<bool, String> {
+    const BESIDE: [&[&str]; 2] =
+        [&["--workspace", "--lib", "--bins", "--examples"], &["--workspace", "--exclude", "mlx5-lab", "--doc"]];
     std::thread::scope(|scope| {
-        let documented =
-            scope.spawn(|| run::cargo_test_collected(&["--workspace", "--exclude", "mlx5-lab", "--doc"], rest));
-        let inside = run::cargo_test(&["--workspace", "--lib", "--bins", "--examples"], rest)?;
-        let outside = run::cargo_test(&["--workspace", "--exclude", "mlx5-lab", "--test", "*"], rest)?;
-        let (said, documented) = documented.join().map_err(|_| "the documentation's tests were not run")??;
-        print!("{said}");
-        Ok(inside && outside && documented)
+        let beside = BESIDE.map(|arguments| scope.spawn(|| run::cargo_test_collected(arguments, rest)));
+        let mut passed = run::cargo_test(&["--workspace", "--exclude", "mlx5-lab", "--test", "*"], rest)?;
+        for cargo in beside {
+            let (said, these) = cargo.join().map_err(|_| "some tests were not run")??;
+            print!("{said}");
+            passed &= these;
+        }
+        Ok(passed)
     })
 }
 
