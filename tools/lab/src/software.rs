@@ -43,6 +43,10 @@ dpdk() {
     /// A command that runs the `nvme` of [`nvme_cli`](Self::nvme_cli): its arguments follow.
     pub const NVME: &str = "env LD_LIBRARY_PATH=/opt/nvme-cli/usr/lib/x86_64-linux-gnu /opt/nvme-cli/usr/sbin/nvme";
 
+    /// A command that runs the fio of [`fio`](Self::fio): its arguments follow.
+    pub const FIO: &str = "env \
+        LD_LIBRARY_PATH=/opt/fio/usr/lib/x86_64-linux-gnu:/opt/fio/usr/lib/x86_64-linux-gnu/ceph /opt/fio/usr/bin/fio";
+
     /// What a guest's command needs before it, so that its program finds the libraries of [`ucx`](Self::ucx).
     pub const UCX: &str = "LD_LIBRARY_PATH=/opt/ucx/usr/lib/x86_64-linux-gnu";
 
@@ -65,6 +69,11 @@ dpdk() {
     /// nvme-cli: fetches some 900 kB if it is missing.
     pub fn nvme_cli() -> Result<Self, LabError> {
         Self::of(Tree::NvmeCli, "/opt/nvme-cli")
+    }
+
+    /// fio: fetches some 25 MB, most of it for storage that is not used, if it is missing.
+    pub fn fio() -> Result<Self, LabError> {
+        Self::of(Tree::Fio, "/opt/fio")
     }
 
     /// UCX, a communication library with code of its own for the queues of mlx5 cards, and its headers: fetches some

@@ -44,6 +44,8 @@ pub(crate) enum Tree {
     Iperf,
     /// nvme-cli, for guests: what it needs beyond their root file system.
     NvmeCli,
+    /// fio, for guests: what it needs beyond their root file system.
+    Fio,
     /// Ceph's messenger benchmark, for guests: what it needs beyond their root file system.
     Ceph,
     /// UCX, for guests and to compile with.
@@ -54,7 +56,7 @@ pub(crate) enum Tree {
 
 impl Tree {
     /// Every tree. What tests wait for first comes first.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Root,
         Self::Headers,
         Self::Aarch64,
@@ -63,6 +65,7 @@ impl Tree {
         Self::Ucx,
         Self::Iperf,
         Self::NvmeCli,
+        Self::Fio,
         Self::Tshark,
         Self::Scapy,
     ];
@@ -76,6 +79,7 @@ impl Tree {
             Self::Scapy => "scapy",
             Self::Iperf => "iperf3",
             Self::NvmeCli => "nvme-cli",
+            Self::Fio => "fio",
             Self::Ceph => "ceph",
             Self::Ucx => "ucx",
             Self::Dpdk => "dpdk",
@@ -123,6 +127,7 @@ impl Tree {
             Self::Scapy => &["python3", "python3-scapy"],
             Self::Iperf => &["iperf3", "libiperf0", "libsctp1"],
             Self::NvmeCli => &["nvme-cli", "libnvme1t64", "libjson-c5"],
+            Self::Fio => &["fio"],
             Self::Ceph => &[
                 "ceph-test",
                 "librados2",
@@ -244,7 +249,7 @@ fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
         Tree::Headers => finish_headers(&apt, &partial)?,
-        Tree::Tshark | Tree::Scapy | Tree::Iperf | Tree::NvmeCli | Tree::Ceph | Tree::Ucx | Tree::Dpdk => {}
+        Tree::Tshark | Tree::Scapy | Tree::Iperf | Tree::NvmeCli | Tree::Fio | Tree::Ceph | Tree::Ucx | Tree::Dpdk => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -275,6 +280,11 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
         }
         Tree::Tshark | Tree::Scapy => apt.closure(&packages)?,
         Tree::Iperf | Tree::NvmeCli | Tree::Ceph | Tree::Ucx | Tree::Dpdk => apt.alone(&packages)?,
+        Tree::Fio => {
+            let plan = beyond_root(apt, &packages)?;
+            packages = plan.iter().map(Archive::package).collect();
+            plan
+        }
         Tree::Aarch64 => {
             let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
             packages = plan.iter().map(Archive::package).collect();
@@ -284,6 +294,15 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
     let is_alone = !matches!(tree, Tree::Root | Tree::Tshark | Tree::Scapy);
     apt.fetch(&packages, &plan, is_alone)?;
     Ok(plan)
+}
+
+/// The downloads for `packages` and what they depend on that guests' root file system has not. Python is for scripts
+/// beside fio alone.
+fn beyond_root(apt: &Apt, packages: &[String]) -> Result<Vec<Archive>, LabError> {
+    let root: Vec<String> = Tree::Root.packages().iter().map(|&name| name.to_owned()).collect();
+    let root: Vec<String> = apt.closure(&root)?.iter().map(Archive::package).collect();
+    let is_needed = |name: String| !root.contains(&name) && !name.contains("python3");
+    Ok(apt.closure(packages)?.into_iter().filter(|archive| is_needed(archive.package())).collect())
 }
 
 /// The headers package of the guests' kernel.

@@ -44,6 +44,14 @@ $NVME disconnect -n $NQN
 modprobe -r nvme-rdma
 ";
 
+/// fio writes the first `SIZE` MiB of the disk in blocks of random size and place, many under way at once, then reads
+/// them back and compares their checksums.
+const BY_FIO: &str = "
+set -e
+$FIO --name=lab --filename=/dev/nvme0n1 --ioengine=libaio --direct=1 --thread --iodepth=32 --rw=randwrite \
+    --bsrange=512-256k --size=${SIZE}M --verify=crc32c --verify_fatal=1
+";
+
 struct Pair {
     build: Build,
     lab: Lab,
@@ -103,9 +111,10 @@ impl Pair {
     fn boot(name: &str, arguments: &[&str]) -> Result<Self, Report> {
         let build = Build::dev(&["mlx5", "nvme_rdma"], &[])?;
         let model = Model::start(&build, 2, arguments)?;
-        let nvme_cli = Software::nvme_cli()?;
+        let (nvme_cli, fio) = (Software::nvme_cli()?, Software::fio()?);
         let guest = Guest::builder(name).nic(&model.sockets()[1]).programs(&build);
-        let guest = guest.share(nvme_cli.folder(), nvme_cli.place()).boot()?;
+        let guest = guest.share(nvme_cli.folder(), nvme_cli.place());
+        let guest = guest.share(fio.folder(), fio.place()).boot()?;
         let pair = Pair { build, lab: Lab { guest, model } };
         pair.lab.check(NETWORK, PROBE)?;
         Ok(pair)
@@ -215,6 +224,8 @@ fn their_host(pair: &Pair) -> TestResult {
         let said = pair.lab.check(&each, transfers())?;
         assert!(said.contains("in blocks of all sizes"), "{said}");
         pair.lab.check(&on(AT_A_TIME), transfers())?;
+        let by_fio = on(&format!("FIO='{}' SIZE={}\n{BY_FIO}", Software::FIO, rounds(4, DISK as usize)));
+        assert_fio_compared(&pair.lab.check(&by_fio, transfers())?);
         pair.lab.check(&format!("{with}\n{disconnect}"), PROBE)?;
     }
     Ok(())
@@ -232,6 +243,15 @@ fn assert_nvme_cli_saw(said: &str) {
     for what in expected.iter().chain(&controller).chain(&namespace) {
         assert!(said.contains(what.as_str()), "nvme-cli does not say {what:?}:\n{said}");
     }
+}
+
+/// Fails if fio did not read all that it wrote.
+fn assert_fio_compared(said: &str) {
+    let issued = said.lines().find_map(|line| line.trim().strip_prefix("issued rwts: total="));
+    let counts = issued.unwrap_or_else(|| panic!("fio counts nothing:\n{said}"));
+    let mut counts = counts.split(',').map_while(|count| count.parse::<u64>().ok());
+    let (read, written) = (counts.next(), counts.next());
+    assert!(read == written && read > Some(0) && said.contains("err= 0"), "{said}");
 }
 
 /// Our host in the guest: the kernel's connection manager connects it to the kernel's target on the same function.
