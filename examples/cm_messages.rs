@@ -2,7 +2,8 @@
 //!
 //! Without a host both ends run in this process, on two functions of one software card. `--listen` waits for clients;
 //! HOST connects to a server. The other end may be `ucmatose`: the server sends on each connection, the client answers,
-//! the server disconnects. With datagrams, the client sends and the server answers.
+//! the server disconnects. With datagrams, the client sends and the server answers. With `-C 0` it is `cmtime`: there
+//! are connections alone, and the client disconnects.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -48,8 +49,8 @@ struct Options {
     /// Number of connections.
     #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     connections: u32,
-    /// Messages of a connection, each way.
-    #[arg(short = 'C', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Messages of a connection, each way. With 0 the client disconnects once it has all connections.
+    #[arg(short = 'C', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1024))]
     count: u32,
     /// Bytes of each.
     #[arg(short = 'S', long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -68,6 +69,9 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
+    if options.datagrams && options.count == 0 {
+        return Err("--datagrams needs messages: -C 1 or more".into());
+    }
     if options.host.is_none() && !options.listen {
         return both_ends(options);
     }
@@ -157,9 +161,9 @@ impl<'a> Streams<'a> {
     /// A queue pair with its receives posted. Sends have the first half of the region.
     fn stream(&self) -> Result<Stream, Failure> {
         let (count, size) = (self.options.count as usize, self.options.size as usize);
-        let region = MemoryRegion::allocate(&self.pd, 2 * count * size, AccessFlags::LOCAL_WRITE)?;
+        let region = MemoryRegion::allocate(&self.pd, 2 * count.max(1) * size, AccessFlags::LOCAL_WRITE)?;
         let mut options = ConnectionOptions::default();
-        (options.send_depth, options.recv_depth) = (self.options.count, self.options.count);
+        (options.send_depth, options.recv_depth) = (self.options.count.max(1), self.options.count.max(1));
         let mut connection = Connection::new(&self.pd, options)?;
         for slot in count..2 * count {
             connection.receive(region.buffer(slot * size..(slot + 1) * size)?)?;
@@ -189,7 +193,10 @@ impl<'a> Streams<'a> {
             }
         }
         println!("{} connected to {remote}", self.connected);
-        self.exchange(true)?;
+        match self.options.count {
+            0 => self.disconnect_all()?,
+            _ => self.exchange(true)?,
+        }
         self.part()
     }
 
@@ -209,16 +216,26 @@ impl<'a> Streams<'a> {
                     self.links.insert(id, stream);
                 }
                 (_, Event::Established { .. }) => self.connected += 1,
+                // Without messages a client may leave before the next one comes.
+                (_, Event::Disconnected { confirmed: true, .. }) if self.options.count == 0 => self.disconnected += 1,
+                (_, Event::TimewaitExit) => {}
                 (_, other) => return Err(format!("a connection failed: {other:?}").into()),
             }
         }
         println!("{} clients connected", self.connected);
-        self.send_all()?;
-        self.exchange(false)?;
+        if self.options.count > 0 {
+            self.send_all()?;
+            self.exchange(false)?;
+            self.disconnect_all()?;
+        }
+        self.part()
+    }
+
+    fn disconnect_all(&mut self) -> Result<(), Failure> {
         for id in self.links.keys() {
             self.manager.disconnect(*id, &[])?;
         }
-        self.part()
+        Ok(())
     }
 
     fn send_all(&mut self) -> Result<(), Failure> {

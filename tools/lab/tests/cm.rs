@@ -7,11 +7,11 @@ use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful};
 use mlx5_lab::{Build, Guest, Model};
 
 /// The examples that run here.
-const EXAMPLES: &[&str] = &["cm_pingpong", "cm_messages", "multicast", "rc_pingpong"];
+const EXAMPLES: &[&str] = &["cm_pingpong", "cm_messages", "byte_stream", "multicast", "rc_pingpong"];
 
 /// Two functions: ours by DevX, and one of libmlx5's in the namespace `far`.
 fn boot() -> Result<Lab, Report> {
-    let build = Build::dev(&["mlx5"], EXAMPLES)?;
+    let build = Build::dev(&["mlx5", "lnet"], EXAMPLES)?;
     let model = Model::start(&build, 2, &[])?;
     let [first, second] = model.sockets() else { return Err("two sockets".into()) };
     let guest = Guest::builder("cm").nic(first).nic(second).programs(&build).boot()?;
@@ -54,10 +54,13 @@ fn the_kernels_connection_manager_connects_our_queue_pairs() -> TestResult {
     lab.check("modprobe rdma_ucm && until [ -e /dev/infiniband/rdma_cm ]; do sleep 0.1; done", SOON)?;
     messages_are_those_of_rping(&lab)?;
     many_connections_are_those_of_ucmatose(&lab)?;
+    connections_are_those_of_cmtime(&lab)?;
+    a_stream_is_that_of_rstream(&lab)?;
     datagrams_are_those_of_udaddy(&lab)?;
     a_group_is_told_to_the_network(&lab)?;
     what_nobody_listens_for_is_refused(&lab)?;
     pingpong_and_perf_are_connected(&lab)?;
+    nodes_of_lnet_are_connected(&lab)?;
     assert_none_left(&lab)?;
     who_is_killed_is_noticed(&lab)?;
     assert_none_left(&lab)?;
@@ -92,6 +95,40 @@ fn many_connections_are_those_of_ucmatose(lab: &Lab) -> TestResult {
     let said = be_called(lab, &format!("{ours} --listen"), &format!("{theirs} -s 10.0.0.1"))?;
     assert!(said.contains("40 clients connected") && said.contains("40 disconnected"), "{said}");
     assert!(said.contains("return status 0"), "{said}");
+    Ok(())
+}
+
+/// A byte each way by TCP, in octal, before each round of `cmtime`, and after its connections are made and ended: the
+/// number of the step. In bash.
+const SYNCHRONISE: &str = "
+set -e
+until exec 3<>/dev/tcp/10.0.0.2/7471; do sleep 0.1; done 2>/dev/null
+synchronise() { printf \\\\$1 >&3; head -c 1 <&3 > /dev/null; }
+";
+
+/// Connections alone, in three rounds: one, 50, and 50 to queue pairs that do not exist.
+fn connections_are_those_of_cmtime(lab: &Lab) -> TestResult {
+    let ours = "cm_messages -d devx:mlx5_0 -C 0";
+    let server = lab.serve(&format!("{FAR} cmtime -c 50 -b 10.0.0.2"), THEY_LISTEN)?;
+    let round = |count: u32| format!("synchronise 0; {ours} -c {count} 10.0.0.2; synchronise 14; synchronise 16");
+    let said = lab.call(server, &[SYNCHRONISE, &round(1), "\n", &round(50), "\n", &round(50)].concat())?;
+    assert!(said.matches("50 disconnected").count() == 2 && said.matches("destroy qp").count() == 2, "{said}");
+
+    let echo = lab.guest.start("busybox nc -l -p 7471 -e cat")?;
+    let said = be_called(lab, &format!("{ours} -c 101 --listen"), "cmtime -c 50 -s 10.0.0.1")?;
+    assert!(said.contains("101 clients connected") && said.contains("101 disconnected"), "{said}");
+    assert_eq!(said.matches("destroy qp").count(), 2, "{said}");
+    lab.ended(echo).map(drop)
+}
+
+/// A byte stream by the protocol of rsockets, of which each end checks each byte.
+fn a_stream_is_that_of_rstream(lab: &Lab) -> TestResult {
+    let (ours, theirs) = ("byte_stream -d devx:mlx5_0 -C 20 -S 65536", "rstream -C 20 -S 65536 -T v");
+    let says = ["1310720 bytes went each way, and came unchanged", "custom"];
+    let said = call(lab, &format!("{theirs} -b 10.0.0.2"), &format!("{ours} 10.0.0.2"))?;
+    assert!(says.iter().all(|words| said.contains(words)), "{said}");
+    let said = be_called(lab, &format!("{ours} --listen"), &format!("{theirs} -s 10.0.0.1"))?;
+    assert!(says.iter().all(|words| said.contains(words)), "{said}");
     Ok(())
 }
 
@@ -143,6 +180,21 @@ fn pingpong_and_perf_are_connected(lab: &Lab) -> TestResult {
         let said = lab.call(server, &format!("{perf} -d devx:mlx5_0 10.0.0.2"))?;
         assert_eq!(said.matches("#bytes").count(), 2, "{said}");
     }
+    Ok(())
+}
+
+/// Two nodes of ours, too: the kernel tells them where the other is, and connects them.
+fn nodes_of_lnet_are_connected(lab: &Lab) -> TestResult {
+    let server = format!("{FAR} lnet serve -d devx:mlx5_1 --ip 10.0.0.2/24 > /tmp/node 2>&1");
+    let mut server = lab.serve(&server, "rdma resource show cm_id | grep -q LISTEN")?;
+    for how in ["ping", "brw -n 8", "brw -n 8 --gaps"] {
+        let said = lab.check(&format!("lnet {how} -d devx:mlx5_0 --ip 10.0.0.1/24 10.0.0.2@o2ib 2>&1"), TRAFFIC)?;
+        let says = if how == "ping" { "10.0.0.2@o2ib" } else { "8 writes and as many reads of 1048576 bytes" };
+        assert!(said.contains(says), "{said}");
+    }
+    assert!(server.runs(), "the server ended: {}", lab.check("cat /tmp/node", SOON)?);
+    lab.check("pkill -x lnet", SOON)?;
+    server.wait(TRAFFIC)?;
     Ok(())
 }
 

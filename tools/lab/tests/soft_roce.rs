@@ -214,46 +214,100 @@ fn assert_tagged(tshark: &Tshark, capture: &Path) -> TestResult {
     Ok(())
 }
 
-/// The connection manager: our `cm_pingpong` at one end, `rping` on the kernel's at the other.
-impl Wire {
-    /// Bytes of each message, and messages.
-    const RPING: &str = "-C 50 -S 20000";
+/// A program of ours that is connected by the connection manager, and librdmacm's, which may be the other end.
+struct Managed {
+    ours: &'static [&'static str],
+    /// Their command lines: the server is at ADDRESS.
+    server: &'static str,
+    client: &'static str,
+    /// What ends say that succeed: ours, and theirs.
+    say: [&'static str; 2],
+}
 
-    fn managed(&self, arguments: &[&str]) -> Result<Command, Report> {
-        let mut command = Command::new(self.build.program("cm_pingpong")?);
+/// Each message is compared with what comes back.
+const RPING: Managed = Managed {
+    ours: &["cm_pingpong", "-C", "50", "-S", "20000"],
+    server: "rping -s -a ADDRESS -V -v -C 50 -S 20000",
+    client: "rping -c -a ADDRESS -V -v -C 50 -S 20000",
+    say: ["50 messages", "ping data: rdma-ping-49"],
+};
+
+const MANAGED_PROGRAMS: [Managed; 4] = [
+    RPING,
+    Managed {
+        ours: &["cm_messages", "-c", "40"],
+        server: "ucmatose -c 40 -b ADDRESS",
+        client: "ucmatose -c 40 -s ADDRESS",
+        say: ["40 disconnected", "return status 0"],
+    },
+    Managed {
+        ours: &["cm_messages", "-c", "4", "--datagrams"],
+        server: "udaddy -c 4 -b ADDRESS",
+        client: "udaddy -c 4 -s ADDRESS",
+        say: ["10 datagrams of 100 bytes each way", "return status 0"],
+    },
+    // A byte stream, of which each end checks each byte.
+    Managed {
+        ours: &["byte_stream", "-C", "20", "-S", "65536"],
+        server: "rstream -b ADDRESS -S 65536 -C 20 -T v",
+        client: "rstream -s ADDRESS -S 65536 -C 20 -T v",
+        say: ["1310720 bytes went each way, and came unchanged", "custom"],
+    },
+];
+
+/// Our function by our connection manager, with the kernel's at the other end.
+impl Wire {
+    fn managed(&self, programs: &Managed, arguments: &[&str]) -> Result<Command, Report> {
+        let [program, options @ ..] = programs.ours else { return Err("a program".into()) };
+        let mut command = Command::new(self.build.program(program)?);
         let socket = self.lab.model.sockets()[0].display();
-        command.args(["-d", &format!("vfio-user:{socket}"), "--ip", "10.0.0.4/24"]);
-        command.args(Self::RPING.split(' ')).args(arguments);
+        command.args(["-d", &format!("vfio-user:{socket}"), "--ip", "10.0.0.4/24"]).args(options).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
     }
 
-    /// Our client calls an `rping` in the guest, which `within` runs, at `address`.
-    fn call_rping(&self, within: &str, address: &str) -> TestResult {
-        let server = format!("{within} rping -s -a {address} -V -v {}", Self::RPING);
+    /// Our client calls a server in the guest, which `within` runs, at `address`.
+    fn call_managed(&self, programs: &Managed, within: &str, address: &str) -> TestResult {
+        let server = format!("{within} {}", programs.server.replace("ADDRESS", address));
         let server = self.lab.serve(&server, "rdma resource show cm_id | grep -q LISTEN")?;
-        let output = self.managed(&[address])?.output()?;
+        let output = self.managed(programs, &[address])?.output()?;
         self.succeeded(&output, &server.so_far())?;
-        let said = self.lab.ended(server)?;
-        assert!(said.contains("server ping data: rdma-ping-49"), "{said}");
+        let said = [String::from_utf8_lossy(&output.stdout).into_owned(), self.lab.ended(server)?];
+        assert!(programs.say.iter().zip(&said).all(|(words, said)| said.contains(words)), "{said:?}");
         Ok(())
     }
 
-    /// An `rping` in the guest, which `within` runs, calls our server at `address`. It compares what comes back.
-    fn be_called_by_rping(&self, within: &str, address: &str) -> TestResult {
-        let mut server = Running(self.managed(&["--listen"])?.spawn()?);
+    /// A client in the guest, which `within` runs, calls our server at `address`.
+    fn be_called_managed(&self, programs: &Managed, within: &str, address: &str) -> TestResult {
+        let mut server = Running(self.managed(programs, &["--listen"])?.spawn()?);
         let mut line = String::new();
         let stdout = server.0.stdout.take().ok_or("standard output of our server")?;
         let mut stdout = BufReader::new(stdout);
         stdout.read_line(&mut line)?;
         assert!(line.starts_with("listening"), "{line:?}");
-        let client = format!("{within} rping -c -a {address} -V -v {} 2>&1", Self::RPING);
-        let said = self.lab.check(&client, TRAFFIC)?;
-        assert!(said.contains("ping data: rdma-ping-49"), "{said}");
+        let client = format!("{within} {} 2>&1", programs.client.replace("ADDRESS", address));
+        let theirs = self.lab.check(&client, TRAFFIC)?;
         stdout.read_to_string(&mut line)?;
         let output = server.output()?;
-        self.succeeded(&output, &said)?;
-        assert!(line.contains("served 50 messages") && line.ends_with("disconnected\n"), "{line}");
+        self.succeeded(&output, &theirs)?;
+        let said = [line, theirs];
+        assert!(programs.say.iter().zip(&said).all(|(words, said)| said.contains(words)), "{said:?}");
+        Ok(())
+    }
+
+    /// Calls of ports where nobody listens, ours and theirs.
+    fn wrong_ports_are_refused(&self) -> TestResult {
+        let [_, ucmatose, udaddy, _] = &MANAGED_PROGRAMS;
+        for (programs, reason) in [(ucmatose, "InvalidServiceId"), (udaddy, "Unsupported")] {
+            let output = self.managed(programs, &["-p", "7999", "10.0.0.3"])?.output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && said.contains(reason), "{said}");
+        }
+        let mut server = Running(self.managed(ucmatose, &["--listen"])?.spawn()?);
+        let mut line = String::new();
+        BufReader::new(server.0.stdout.take().ok_or("standard output of our server")?).read_line(&mut line)?;
+        let theirs = self.lab.guest.run("ucmatose -c 1 -s 10.0.0.4 -p 7999 2>&1", TRAFFIC)?;
+        assert!(theirs.text().contains("RDMA_CM_EVENT_REJECTED, error: 8"), "{}", theirs.text());
         Ok(())
     }
 }
@@ -322,13 +376,25 @@ fn assert_neighbourly(tshark: &Tshark, capture: &Path) -> TestResult {
     Ok(())
 }
 
-/// Messages of the connection manager, by attribute, that our function sends, or gets.
-const MANAGED: &[(&str, u16)] = &[("REQ", 0x10), ("REP", 0x13), ("RTU", 0x14), ("DREQ", 0x15), ("DREP", 0x16)];
+/// Messages of the connection manager, by attribute, that our function sends and gets. The kernel's end sends an MRA
+/// only where it is slow.
+const MANAGED: &[(&str, u16)] = &[
+    ("REQ", 0x10),
+    ("MRA", 0x11),
+    ("REJ", 0x12),
+    ("REP", 0x13),
+    ("RTU", 0x14),
+    ("DREQ", 0x15),
+    ("DREP", 0x16),
+    ("SIDR_REQ", 0x17),
+    ("SIDR_REP", 0x18),
+];
 
 /// tshark reads each message of the connection manager in the capture, from our function and to it.
 fn assert_managed(tshark: &Tshark, capture: &Path) -> TestResult {
     for (message, attribute) in MANAGED {
-        for side in ["src", "dst"] {
+        let sides: &[&str] = if *message == "MRA" { &["src"] } else { &["src", "dst"] };
+        for side in sides {
             let of_cm = "infiniband.mad.mgmtclass == 7 && infiniband.mad.classversion == 2";
             let filter = format!("ip.{side} == 10.0.0.4 && {of_cm} && infiniband.mad.attributeid == {attribute:#x}");
             assert!(!packets(tshark, capture, &filter)?.is_empty(), "no {message} with ip.{side} our function's");
@@ -343,10 +409,13 @@ fn soft_roce_and_ours_are_connected_by_the_connection_managers_of_both() -> Test
     let wire = Wire::boot()?;
     // soft-RoCE, and mlx5_ib on the model, each with the kernel's connection manager.
     for (within, address) in [("", "10.0.0.3"), ("ip netns exec a", "10.0.0.1")] {
-        wire.call_rping(within, address)?;
-        wire.be_called_by_rping(within, "10.0.0.4")?;
+        for programs in &MANAGED_PROGRAMS {
+            wire.call_managed(programs, within, address)?;
+            wire.be_called_managed(programs, within, "10.0.0.4")?;
+        }
     }
-    wire.be_called_by_rping("", "fe80::c5ff:fe00:1%$(cat /tmp/lan)")?;
+    wire.wrong_ports_are_refused()?;
+    wire.be_called_managed(&RPING, "", "fe80::c5ff:fe00:1%$(cat /tmp/lan)")?;
     wire.lab.assert_quiet()?;
     wire.lab.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", PROBE)?;
     wire.lab.guest.power_off()?;

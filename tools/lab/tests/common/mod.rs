@@ -46,6 +46,7 @@ pub fn build() -> Result<Build, Report> {
         "rc_pingpong",
         "cm_pingpong",
         "cm_messages",
+        "byte_stream",
         "srq_pingpong",
         "ud_pingpong",
         "xsrq_pingpong",

@@ -1,0 +1,547 @@
+//! A byte stream over RDMA WRITE: librdmacm's `rstream`, on this driver. It speaks the protocol of rsockets.
+//!
+//! Without a host both ends run in this process, on two functions of one software card. `--listen` waits for a client;
+//! HOST connects to a server. The other end may be `rstream -T v`: the client sends, the server answers as many bytes,
+//! and each end checks what comes.
+//!
+//! Each end has a ring that the other one writes. An RDMA WRITE with immediate data says how many bytes it brought.
+//! When half of the ring was read, its address goes to the other end's list of targets, with a new credit: the number
+//! of messages that may be sent in all.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
+use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, MemoryRegion, Pd};
+use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, RemoteAddress};
+use mlx5_dv::{Device, Options as DeviceOptions};
+use mlx5_examples::pingpong::Failure;
+use mlx5_neighbours::Ipv4Cidr;
+use mlx5_open::{Sim, program};
+
+/// How long a client waits for its server, and a server for its client.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long no byte may move.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Sends a byte stream there and back by RDMA WRITEs.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "byte_stream")]
+struct Options {
+    /// Connect to the server at this address. Without one both ends run in this process.
+    host: Option<IpAddr>,
+    /// Run as server: serve one client.
+    #[arg(long, conflicts_with = "host")]
+    listen: bool,
+    /// Port of the server.
+    #[arg(short, long, default_value_t = 7471)]
+    port: u16,
+    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
+    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
+    device: String,
+    /// IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24.
+    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
+    ip: Option<Ipv4Cidr>,
+    /// Number of transfers each way.
+    #[arg(short = 'C', long, default_value_t = 1000)]
+    count: usize,
+    /// Bytes of each.
+    #[arg(short = 'S', long, default_value_t = 1000)]
+    size: usize,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    program::run("byte_stream", || run(&options))
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    if options.host.is_none() && !options.listen {
+        return both_ends(options);
+    }
+    let mut with = DeviceOptions::default();
+    with.ipv4 = options.ip.map(|network| network.address());
+    let device = mlx5_open::open_with(&options.device, with)?;
+    let manager = ConnectionManager::start(&device, options.ip)?;
+    match options.host {
+        Some(host) => client(RSocket::new(&device, manager)?, options, host),
+        None => server(RSocket::new(&device, manager)?, options),
+    }
+}
+
+/// Client and server on two functions of a software card.
+fn both_ends(options: &Options) -> Result<(), Failure> {
+    let sim = Sim::builder().functions(2).build()?;
+    let devices = [sim.open(0)?, sim.open(1)?];
+    let host = devices[1].gids().first().ok_or("the function has no GID")?.address;
+    std::thread::scope(|scope| {
+        let run = |at: usize| RSocket::new(&devices[at], ConnectionManager::new(&devices[at], None)?);
+        let server = scope.spawn(move || server(run(1)?, options));
+        client(run(0)?, options, host.into())?;
+        server.join().map_err(|_| "the server's thread panicked")?
+    })
+}
+
+/// Bytes that each end sends before the transfers.
+const HELLO: usize = 16;
+
+fn client(mut socket: RSocket, options: &Options, host: IpAddr) -> Result<(), Failure> {
+    let remote = SocketAddr::new(host, options.port);
+    socket.connect(remote)?;
+    println!("connected to {remote}");
+    let begin = Instant::now();
+    socket.send(HELLO)?;
+    socket.receive(HELLO)?;
+    socket.send(options.count * options.size)?;
+    socket.receive(options.count * options.size)?;
+    tell(options, begin);
+    socket.shut_down()
+}
+
+fn server(mut socket: RSocket, options: &Options) -> Result<(), Failure> {
+    socket.accept(options.port)?;
+    let begin = Instant::now();
+    socket.receive(HELLO)?;
+    socket.send(HELLO)?;
+    socket.receive(options.count * options.size)?;
+    socket.send(options.count * options.size)?;
+    tell(options, begin);
+    socket.await_end()
+}
+
+fn tell(options: &Options, begin: Instant) {
+    let (bytes, seconds) = (options.count * options.size, begin.elapsed().as_secs_f64());
+    println!("{bytes} bytes went each way, and came unchanged, in {seconds:.2} seconds");
+}
+
+/// Bytes of the ring that the other end writes, in two halves.
+const RING: usize = 1 << 17;
+/// Entries of the list of targets that the other end writes, and bytes of each: address (8), key (4), length (4), in
+/// the byte order that this end asked for.
+const TARGETS: usize = 2;
+const TARGET: usize = 16;
+/// Messages that the other end may send before it gets new credit.
+const CREDIT: u16 = 384;
+/// Receives beyond that, for control messages.
+const CONTROL: usize = 8;
+/// Send buffers, and bytes of each.
+const CHUNKS: usize = 16;
+const CHUNK: usize = 8192;
+
+/// Immediate data: what a message is, above [`NUMBER_BITS`], and a number. rsocket.c `RS_OP_DATA`, `RS_OP_SGL`,
+/// `RS_OP_CTRL`.
+const DATA: u32 = 0;
+const CREDITS: u32 = 4;
+const CONTROL_MESSAGE: u32 = 7;
+/// Number of a control message: the sender closes the stream. rsocket.c `RS_CTRL_DISCONNECT`.
+const DISCONNECT: u32 = 0;
+
+const NUMBER_BITS: u32 = 29;
+
+fn immediate(what: u32, number: u32) -> u32 {
+    what << NUMBER_BITS | number
+}
+
+/// Memory of the other end.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    address: RemoteAddress,
+    len: usize,
+}
+
+impl Target {
+    fn read(bytes: [u8; TARGET], is_big_endian: bool) -> Self {
+        let all = u128::from_be_bytes(bytes);
+        let (addr, rkey, len) = in_order((all >> 64) as u64, (all >> 32) as u32, all as u32, is_big_endian);
+        Target { address: RemoteAddress { addr, rkey }, len: len as usize }
+    }
+
+    fn bytes(self, is_big_endian: bool) -> [u8; TARGET] {
+        let (addr, rkey, len) = in_order(self.address.addr, self.address.rkey, self.len as u32, is_big_endian);
+        (u128::from(addr) << 64 | u128::from(rkey) << 32 | u128::from(len)).to_be_bytes()
+    }
+
+    /// What is behind the first `bytes`.
+    fn behind(self, bytes: usize) -> Self {
+        let address = RemoteAddress { addr: self.address.addr + bytes as u64, ..self.address };
+        Target { address, len: self.len - bytes }
+    }
+}
+
+/// The numbers of a target between this program and big-endian bytes.
+fn in_order(addr: u64, rkey: u32, len: u32, is_big_endian: bool) -> (u64, u32, u32) {
+    if is_big_endian { (addr, rkey, len) } else { (addr.swap_bytes(), rkey.swap_bytes(), len.swap_bytes()) }
+}
+
+/// What ends tell each other when they connect: rsocket.c `struct rs_conn_data`, its numbers big-endian.
+struct Greeting {
+    /// Whether its targets are to be written big-endian.
+    is_big_endian: bool,
+    credit: u16,
+    /// Its list of targets, with the number of entries as length.
+    list: Target,
+    /// The first half of its ring.
+    ring: Target,
+}
+
+impl Greeting {
+    const BYTES: usize = 8 + 2 * TARGET;
+    const VERSION: u8 = 1;
+    /// `RS_CONN_FLAG_NET`.
+    const BIG_ENDIAN: u8 = 1;
+
+    fn bytes(&self) -> Vec<u8> {
+        let flags = if self.is_big_endian { Self::BIG_ENDIAN } else { 0 };
+        let [high, low] = self.credit.to_be_bytes();
+        [&[Self::VERSION, flags, high, low, 0, 0, 0, 0][..], &self.list.bytes(true), &self.ring.bytes(true)].concat()
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, Failure> {
+        let greeting: &[u8; Self::BYTES] =
+            bytes.first_chunk().ok_or("the other end has no rsocket: it says too little")?;
+        let [version, flags, high, low, _, _, _, _, targets @ ..] = *greeting;
+        if version != Self::VERSION {
+            return Err(format!("the other end has rsockets of version {version}, not {}", Self::VERSION).into());
+        }
+        let (list, ring) = targets.split_at(TARGET);
+        let target = |bytes: &[u8]| Ok::<_, Failure>(Target::read(bytes.try_into()?, true));
+        Ok(Greeting {
+            is_big_endian: flags & Self::BIG_ENDIAN != 0,
+            credit: u16::from_be_bytes([high, low]),
+            list: target(list)?,
+            ring: target(ring)?,
+        })
+    }
+}
+
+/// One end of a stream.
+struct RSocket {
+    manager: ConnectionManager,
+    connection: Connection,
+    id: Option<ConnectionId>,
+    /// What the other end writes: the ring, then the list of targets.
+    region: Arc<MemoryRegion>,
+    chunks: Vec<Buffer>,
+    /// For messages without data, and for new targets.
+    notes: Vec<Buffer>,
+    sending: Sending,
+    receiving: Receiving,
+    /// Whether the other end has closed the stream.
+    is_closed: bool,
+}
+
+/// The state of what is sent.
+struct Sending {
+    /// Where the next bytes go.
+    target: Target,
+    /// The entry of the list that comes after it.
+    entry: usize,
+    /// Messages sent, and how many may be sent in all, both modulo 2^16.
+    sent: u16,
+    credit: u16,
+    /// The next byte of the pattern.
+    pattern: u8,
+}
+
+/// The state of what is received.
+struct Receiving {
+    /// Where in the ring the next byte is to be read.
+    at: usize,
+    /// Bytes of messages that have come, and are not read.
+    messages: VecDeque<usize>,
+    /// Messages read, modulo 2^16, and those since the last credit.
+    read: u16,
+    uncredited: u16,
+    /// Bytes read that are not the other end's target again. Its first half is the first target.
+    free: usize,
+    /// Which half of the ring is the next target.
+    half: usize,
+    /// The other end's list of targets, its byte order, and the entry to write next.
+    list: Target,
+    is_big_endian: bool,
+    entry: usize,
+    pattern: u8,
+}
+
+/// `count` buffers of `len` bytes.
+fn buffers(pd: &Arc<Pd>, count: usize, len: usize) -> Result<Vec<Buffer>, Failure> {
+    let region = ExclusiveRegion::allocate(pd, count * len)?;
+    Ok((0..count).map(|number| region.buffer(number * len..(number + 1) * len)).collect::<Result<_, _>>()?)
+}
+
+impl RSocket {
+    fn new(device: &Arc<Device>, manager: ConnectionManager) -> Result<Self, Failure> {
+        let pd = Pd::alloc(device)?;
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        let region = MemoryRegion::allocate(&pd, RING + TARGETS * TARGET, access)?;
+        let receives = CREDIT as usize + CONTROL;
+        let mut options = ConnectionOptions::default();
+        (options.send_depth, options.recv_depth) = ((CHUNKS + CONTROL) as u32, receives as u32);
+        let mut connection = Connection::new(&pd, options)?;
+        // A message's bytes go to the ring: its receive only counts it.
+        for receive in buffers(&pd, receives, 1)? {
+            connection.receive(receive)?;
+        }
+        let (chunks, notes) = (buffers(&pd, CHUNKS, CHUNK)?, buffers(&pd, CONTROL, TARGET)?);
+        let none = Target { address: region.remote(), len: 0 };
+        Ok(RSocket {
+            manager,
+            connection,
+            id: None,
+            region,
+            chunks,
+            notes,
+            sending: Sending { target: none, entry: 1, sent: 0, credit: 0, pattern: 0 },
+            receiving: Receiving {
+                at: 0,
+                messages: VecDeque::new(),
+                read: 0,
+                uncredited: 0,
+                free: RING / 2,
+                half: 1,
+                list: none,
+                is_big_endian: false,
+                entry: 1,
+                pattern: 0,
+            },
+            is_closed: false,
+        })
+    }
+
+    /// Our queue pair, and what the other end is told of the stream.
+    fn parameters(&self) -> Parameters {
+        let list = Target { address: self.region.remote_at(RING), len: TARGETS };
+        let ring = Target { address: self.region.remote(), len: RING / 2 };
+        let greeting = Greeting { is_big_endian: false, credit: CREDIT, list, ring };
+        Parameters::new(self.connection.queue_pair().qpn(), 0).private_data(&greeting.bytes())
+    }
+
+    /// Connects the queue pair, and learns what the other end said.
+    fn greeted(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), Failure> {
+        let greeting = Greeting::read(private_data)?;
+        (self.sending.target, self.sending.credit) = (greeting.ring, greeting.credit);
+        (self.receiving.list, self.receiving.is_big_endian) = (greeting.list, greeting.is_big_endian);
+        if self.receiving.list.len < TARGETS {
+            return Err("the other end has no room for two targets".into());
+        }
+        let (rtr, rts) = self.manager.attributes(id)?;
+        self.connection.connect_by(&rtr, &rts)?;
+        self.id = Some(id);
+        Ok(())
+    }
+
+    /// Connects to `remote`. A server that does not listen yet is asked again.
+    fn connect(&mut self, remote: SocketAddr) -> Result<(), Failure> {
+        let begin = Instant::now();
+        loop {
+            self.manager.connect(remote, Route::default(), &self.parameters())?;
+            match self.manager.wait(PATIENCE)? {
+                (id, Event::ConnectResponse { private_data, .. }) => {
+                    self.greeted(id, &private_data)?;
+                    return Ok(self.manager.ready(id, &[])?);
+                }
+                (_, Event::Rejected { reason, .. }) if begin.elapsed() > PATIENCE => {
+                    return Err(format!("{remote} rejects: {reason}").into());
+                }
+                (_, Event::Rejected { .. }) => std::thread::sleep(Duration::from_millis(100)),
+                (_, other) => return Err(format!("no connection to {remote}: {other:?}").into()),
+            }
+        }
+    }
+
+    fn accept(&mut self, port: u16) -> Result<(), Failure> {
+        self.manager.listen(Service::tcp(port))?;
+        println!("listening on port {port}");
+        let (id, event) = self.manager.wait(PATIENCE)?;
+        let Event::ConnectRequest { remote, private_data, .. } = event else { return Err(format!("{event:?}").into()) };
+        self.greeted(id, &private_data)?;
+        self.manager.accept(id, &self.parameters())?;
+        println!("connected from {remote}");
+        Ok(())
+    }
+
+    /// Sends the next `bytes` of the pattern.
+    fn send(&mut self, bytes: usize) -> Result<(), Failure> {
+        let (mut left, mut since) = (bytes, Instant::now());
+        while left > 0 {
+            self.turn(&mut since)?;
+            let target = self.target();
+            if target.len == 0 || self.sending.sent == self.sending.credit {
+                continue;
+            }
+            let Some(mut chunk) = self.chunks.pop() else { continue };
+            let len = left.min(target.len).min(chunk.capacity());
+            chunk.set_len(len);
+            for byte in chunk.as_mut_slice() {
+                *byte = self.sending.pattern;
+                self.sending.pattern = self.sending.pattern.wrapping_add(1);
+            }
+            self.connection.write_imm(chunk, target.address, immediate(DATA, len as u32))?;
+            (self.sending.target, self.sending.sent) = (target.behind(len), self.sending.sent.wrapping_add(1));
+            (left, since) = (left - len, Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Where the next bytes go: if the present target is full, the next one of the list, once the other end has written
+    /// that.
+    fn target(&mut self) -> Target {
+        if self.sending.target.len == 0 {
+            let (mut bytes, at) = ([0; TARGET], RING + self.sending.entry * TARGET);
+            self.region.read(at, &mut bytes);
+            let next = Target::read(bytes, false);
+            if next.len > 0 {
+                self.region.write(at, &[0; TARGET]);
+                (self.sending.target, self.sending.entry) = (next, (self.sending.entry + 1) % TARGETS);
+            }
+        }
+        self.sending.target
+    }
+
+    /// Receives `bytes`, and checks that they are the next ones of the pattern.
+    fn receive(&mut self, bytes: usize) -> Result<(), Failure> {
+        let (mut left, mut since) = (bytes, Instant::now());
+        while left > 0 {
+            self.turn(&mut since)?;
+            let Some(&message) = self.receiving.messages.front() else {
+                if self.is_closed {
+                    return Err(format!("the other end closed the stream {left} bytes early").into());
+                }
+                continue;
+            };
+            let len = left.min(message).min(RING - self.receiving.at);
+            let mut came = vec![0; len];
+            self.region.read(self.receiving.at, &mut came);
+            for byte in came {
+                if byte != self.receiving.pattern {
+                    return Err(format!("byte {} came changed", bytes - left).into());
+                }
+                self.receiving.pattern = byte.wrapping_add(1);
+            }
+            self.receiving.took(len);
+            (left, since) = (left - len, Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Takes completions, and gives the other end what it needs to go on. An error once nothing has moved for long.
+    fn turn(&mut self, since: &mut Instant) -> Result<(), Failure> {
+        let mut has_moved = false;
+        while let Some(done) = self.connection.poll()? {
+            has_moved = true;
+            self.completed(done.result?.operation, done.buffer)?;
+        }
+        self.give_credit()?;
+        if has_moved {
+            *since = Instant::now();
+            return Ok(());
+        }
+        if since.elapsed() > SOON {
+            return Err(format!("nothing moved for {} s", SOON.as_secs()).into());
+        }
+        match self.manager.poll()? {
+            None => std::thread::yield_now(),
+            Some((_, Event::Established { .. })) => {}
+            Some((_, Event::Disconnected { .. })) => self.is_closed = true,
+            Some((_, other)) => return Err(format!("the connection failed: {other:?}").into()),
+        }
+        Ok(())
+    }
+
+    fn completed(&mut self, operation: Operation, buffer: Option<Buffer>) -> Result<(), Failure> {
+        let buffer = buffer.ok_or("a completion without a buffer")?;
+        let Operation::WrittenImm(imm) = operation else {
+            let back = if buffer.capacity() == CHUNK { &mut self.chunks } else { &mut self.notes };
+            back.push(buffer);
+            return Ok(());
+        };
+        // The first message may overtake the RTU.
+        self.manager.communication_established(self.id.ok_or("not connected")?)?;
+        self.connection.receive(buffer)?;
+        let (what, number) = (imm >> NUMBER_BITS, imm & ((1 << NUMBER_BITS) - 1));
+        match what {
+            DATA => self.receiving.messages.push_back(number as usize),
+            CREDITS => self.sending.credit = number as u16,
+            CONTROL_MESSAGE if number == DISCONNECT => self.is_closed = true,
+            CONTROL_MESSAGE => {}
+            other => return Err(format!("a message of kind {other}, which was not agreed on").into()),
+        }
+        Ok(())
+    }
+
+    /// Makes a half of the ring that was read the other end's next target, and renews its credit.
+    fn give_credit(&mut self) -> Result<(), Failure> {
+        let has_half = self.receiving.free >= RING / 2;
+        if self.is_closed || !has_half && self.receiving.uncredited < CREDIT / 2 {
+            return Ok(());
+        }
+        let Some(mut note) = self.notes.pop() else { return Ok(()) };
+        let Receiving { list, entry, half, is_big_endian, read, .. } = self.receiving;
+        note.set_len(if has_half { TARGET } else { 0 });
+        if has_half {
+            let target = Target { address: self.region.remote_at(half * RING / 2), len: RING / 2 };
+            note.as_mut_slice().copy_from_slice(&target.bytes(is_big_endian));
+            self.receiving.free -= RING / 2;
+            (self.receiving.half, self.receiving.entry) = (1 - half, (entry + 1) % TARGETS);
+        }
+        self.receiving.uncredited = 0;
+        let remote = RemoteAddress { addr: list.address.addr + (entry * TARGET) as u64, ..list.address };
+        let credit = read.wrapping_add(CREDIT);
+        self.connection.write_imm(note, remote, immediate(CREDITS, credit.into()))?;
+        Ok(())
+    }
+
+    /// Closes the stream.
+    fn shut_down(mut self) -> Result<(), Failure> {
+        let mut since = Instant::now();
+        let mut note = loop {
+            self.turn(&mut since)?;
+            if let Some(note) = self.notes.pop() {
+                break note;
+            }
+        };
+        note.set_len(0);
+        self.connection.write_imm(note, self.receiving.list.address, immediate(CONTROL_MESSAGE, DISCONNECT))?;
+        while self.connection.in_flight().0 > 0 && !self.is_closed {
+            self.turn(&mut since)?;
+        }
+        self.manager.disconnect(self.id.ok_or("not connected")?, &[])?;
+        self.last_event()
+    }
+
+    /// Waits until the other end has closed the stream.
+    fn await_end(mut self) -> Result<(), Failure> {
+        let mut since = Instant::now();
+        while !self.is_closed {
+            self.turn(&mut since)?;
+        }
+        self.last_event()
+    }
+
+    /// Answers late messages until the connection is gone.
+    fn last_event(mut self) -> Result<(), Failure> {
+        while self.manager.connections() > 0 {
+            self.manager.wait(PATIENCE)?;
+        }
+        println!("disconnected");
+        Ok(())
+    }
+}
+
+impl Receiving {
+    /// `len` bytes of the first message were read.
+    fn took(&mut self, len: usize) {
+        (self.at, self.free) = ((self.at + len) % RING, self.free + len);
+        let Some(message) = self.messages.front_mut() else { return };
+        *message -= len;
+        if *message == 0 {
+            self.messages.pop_front();
+            self.read = self.read.wrapping_add(1);
+            self.uncredited += 1;
+        }
+    }
+}
