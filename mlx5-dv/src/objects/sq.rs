@@ -20,6 +20,7 @@ use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::{RingMemory, WantedSendRing};
 use super::ring_lease::{RingPermit, SendRingOwner};
 use super::tis::Tis;
+use super::tunnel::TunnelOffloads;
 use super::uar::Uar;
 use crate::caps::Caps;
 use crate::device::Device;
@@ -97,6 +98,8 @@ pub(crate) struct FrameLimits {
     pub multi_packet_segments: u16,
     /// Most bytes of a packet that the card divides into frames, without its headers; 0 if it divides none.
     pub large_send: u32,
+    /// What the card can do inside of tunnels.
+    pub tunnels: TunnelOffloads,
 }
 
 /// The largest value of `ds`: segments of a WQE.
@@ -175,6 +178,7 @@ impl Sq {
             .tis_lst_sz(1)
             .tis_num_0(tis.tisn())
             .allow_multi_pkt_send_wqe(is_multi_packet)
+            .allow_swp(ethernet.swp())
             .wq(&wq);
         // Only if the card lets the driver choose.
         if ethernet.wqe_inline_mode() == INLINE_BY_VPORT {
@@ -204,6 +208,7 @@ impl Sq {
                 0 => 0,
                 log => 1u32.checked_shl(log.into()).unwrap_or(u32::MAX),
             },
+            tunnels: TunnelOffloads::of(&ethernet),
         };
         Ok(Arc::new(Sq {
             queue: RawQueue::new(out.sqn(), Commands { modify, query }, object, memory, cq),

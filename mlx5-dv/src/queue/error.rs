@@ -2,7 +2,7 @@
 
 use super::completion::decode::{Side, Work};
 use crate::error::Error;
-use crate::objects::VlanTag;
+use crate::objects::{TunnelKind, VlanTag};
 
 /// A work request that was rejected. Nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -189,6 +189,19 @@ pub enum PostError {
         /// The tag.
         tag: VlanTag,
     },
+    /// The card computes nothing inside of such tunnels.
+    #[error(
+        "this card computes nothing inside of tunnels of this kind, {kind:?} ({capability}, swp): send frames that have their checksums"
+    )]
+    NoTunnelOffload {
+        /// The tunnel.
+        kind: TunnelKind,
+        /// What it would announce.
+        capability: &'static str,
+    },
+    /// Inner checksums of a frame whose tunnel is not given.
+    #[error("inner checksums, and no tunnel: see send_in_tunnel")]
+    NoTunnel,
     /// The card cannot fill in the requested checksums.
     #[error("this card does not fill in checksums (csum_cap): send frames that have theirs")]
     NoChecksums,

@@ -17,18 +17,18 @@ const SEQUENCE: u32 = u32::MAX - 1500;
 /// TCP's flags: ACK, PSH, FIN and CWR.
 const FLAGS: u8 = 0x99;
 
-fn options() -> EthernetOptions {
+pub fn options() -> EthernetOptions {
     let mut options = EthernetOptions::default();
     options.inline_bytes = 100;
     options
 }
 
-fn ethernet(here: &EthernetEnd, to: Mac, kind: u16) -> Vec<u8> {
+pub fn ethernet(here: &EthernetEnd, to: Mac, kind: u16) -> Vec<u8> {
     [&to.0[..], &here.device.mac().0, &kind.to_be_bytes()].concat()
 }
 
 /// Headers of a TCP packet over IPv4, with twelve bytes of TCP options.
-fn tcp(here: &EthernetEnd, to: Mac) -> Vec<u8> {
+pub fn tcp(here: &EthernetEnd, to: Mac) -> Vec<u8> {
     let mut ip = vec![0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     ip.extend([0x30, 0x39, 0, 80]);
     ip.extend(SEQUENCE.to_be_bytes());
@@ -38,7 +38,7 @@ fn tcp(here: &EthernetEnd, to: Mac) -> Vec<u8> {
 }
 
 /// Headers of a UDP packet over IPv6.
-fn udp(here: &EthernetEnd, to: Mac) -> Vec<u8> {
+pub fn udp(here: &EthernetEnd, to: Mac) -> Vec<u8> {
     let mut ip = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
     ip.extend([0xfd; 32]);
     ip.extend([0x30, 0x39, 0x12, 0xb7, 0, 0, 0, 0]);
@@ -56,7 +56,7 @@ fn post(here: &mut EthernetEnd, packet: &[u8], headers: usize, mss: u16) -> Resu
 }
 
 /// The one's complement sum of `bytes`.
-fn sum(bytes: &[u8]) -> u32 {
+pub fn sum(bytes: &[u8]) -> u32 {
     let pair = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u32::from);
     let sum: u32 = bytes.chunks(2).map(pair).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
@@ -64,12 +64,12 @@ fn sum(bytes: &[u8]) -> u32 {
 }
 
 /// Whether the checksum of `segment`, behind addresses of `addresses` for `protocol`, is right.
-fn is_checked(addresses: &[u8], protocol: u8, segment: &[u8]) -> bool {
+pub fn is_checked(addresses: &[u8], protocol: u8, segment: &[u8]) -> bool {
     let len = (segment.len() as u32).to_be_bytes();
     sum(&[addresses, &len, &[0, 0, 0, protocol], segment].concat()) == 0xffff
 }
 
-fn be16(bytes: &[u8], at: usize) -> usize {
+pub fn be16(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 

@@ -15,3 +15,4 @@ mod refusals;
 mod rules;
 mod spread;
 mod striding;
+mod tunnels;

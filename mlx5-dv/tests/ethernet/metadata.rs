@@ -9,6 +9,7 @@ use mlx5_dv::queue::ethernet::{EthernetOptions, FrameCompletion, FrameFlags, Rss
 use mlx5_dv::queue::{Operation, PostError, RefusedReason};
 use mlx5_open::Sim;
 use mlx5_prm::cqe::{L3Header, L4Header, RssIp, RssL4};
+use mlx5_sim::profile::Profile;
 
 use crate::ends::{EthernetEnd, SOON, content, end, refusal, two, two_of};
 use crate::frames::with_inlined_header;
@@ -159,7 +160,10 @@ fn a_tag_that_there_is_not_or_that_the_card_does_not_insert_is_refused() {
 
 #[test]
 fn hashing_inside_of_tunnels_is_refused_by_the_capability() {
-    let (sim, here, there) = bare(EthernetOptions::default());
+    let mut profile = Profile::default();
+    profile.ethernet.w().tunnel_stateless_vxlan(false).tunnel_stateless_gre(false);
+    profile.ethernet.w().tunnel_stateless_geneve_rx(false).tunnel_stateless_ip_over_ip_rx(false);
+    let (sim, here, there) = two_of(Sim::builder().profile(profile), EthernetOptions::default());
     let rqt = Rqt::create(&[Arc::clone(there.queue.rq())]).unwrap();
     let options = RssOptions::new(Traffic::TcpIpv4).inner(true);
     let text = refusal(Tir::create_rss(there.queue.tir().transport_domain(), &rqt, options));

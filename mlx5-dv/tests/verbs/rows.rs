@@ -381,8 +381,8 @@ const QUEUE_PAIRS: &[Row] = &[
         "RC, UC, XRC, DC, UD",
         [PINGPONG, "devx::atomics_are_those_of_libmlx5", KEYS, XRC, DIVIDED, "tshark::what_the_card_has_divided_is_well_formed"],
         "SEND, RDMA WRITE (both with and without immediate), SEND with invalidate, RDMA READ, atomics, NOP; inline data, \
-         scatter/gather, fences, solicited events. Raw packets also with segmentation (TSO: `SendBatch::send_large`); that of \
-         datagrams is for IPoIB, which RoCE has not"
+         scatter/gather, fences, solicited events. Raw packets also with segmentation (TSO: `SendBatch::send_large`, in tunnels \
+         `SendBatch::send_large_in_tunnel`); that of datagrams is for IPoIB, which RoCE has not"
     ),
     row!(
         ["post_recv"],

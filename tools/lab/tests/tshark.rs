@@ -10,7 +10,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Report, TestResult, build, free_port};
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd, TunnelHeaders};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
 use mlx5_lab::{Model, Scapy, Tshark, log_file};
+use mlx5_open::Sim;
 use mlx5_sim::transport::packet::{Aeth, AtomicEth, Deth, Reth, Route, gid_of_ipv4};
 use mlx5_sim::transport::{Opcode, Packet, Psn, Transport, icrc};
 use mlx5_sim::wire::{Frame, PcapWriter};
@@ -272,5 +275,77 @@ fn everything_arrives_once_and_in_order_over_a_bad_wire() -> TestResult {
     const SEQUENCE_ERROR: &str = "96";
     let syndromes = fields(&tshark, &capture, &["infiniband.aeth.syndrome"])?;
     assert!(syndromes.iter().any(|row| row[0] == SEQUENCE_ERROR), "no negative acknowledgement of a sequence error");
+    Ok(())
+}
+
+/// An IPv4 header without length and checksum, of a protocol, between hosts of a network.
+fn ipv4(protocol: u8, network: u8) -> Vec<u8> {
+    vec![0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, network, 0, 1, 10, network, 0, 2]
+}
+
+/// Headers of a TCP packet in each kind of tunnel, and tshark's name of the protocol that carries it.
+fn tunnels([to, from]: [[u8; 6]; 2]) -> [(&'static str, Vec<u8>); 5] {
+    let ethernet = [&to[..], &from, &[8, 0]].concat();
+    let mut tcp = ipv4(6, 2);
+    tcp.extend([0x30, 0x39, 0x1f, 0x90, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    let frame = [&ethernet[..], &tcp].concat();
+    let udp = |port: u16| [&[0x30, 0x39][..], &port.to_be_bytes(), &[0; 4]].concat();
+    let around = |protocol: u8, parts: &[&[u8]]| [&ethernet[..], &ipv4(protocol, 1), &parts.concat()].concat();
+    [
+        ("vxlan", around(17, &[&udp(4789), &[8, 0, 0, 0, 0, 0, 77, 0], &frame])),
+        ("geneve", around(17, &[&udp(6081), &[0, 0, 0x65, 0x58, 0, 0, 78, 0], &frame])),
+        ("gre", around(47, &[&[0x20, 0, 0x65, 0x58, 0, 0, 0, 5], &frame])),
+        ("gre", around(47, &[&[0, 0, 8, 0], &tcp])),
+        ("ip", around(4, &[&tcp])),
+    ]
+}
+
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn what_the_card_divides_in_tunnels_is_well_formed() -> TestResult {
+    const SEGMENT: usize = 1000;
+    const SOON: Duration = Duration::from_secs(20);
+    let (tshark, capture) = (Tshark::ready()?, log_file("tunnels.pcap")?);
+    let mut writer = PcapWriter::new(BufWriter::new(File::create(&capture)?))?;
+    let sim = Sim::builder().functions(2).build()?;
+    let open = |function| -> Result<_, Report> {
+        let device = sim.open(function)?;
+        let pd = Pd::alloc(&device)?;
+        let region = MemoryRegion::allocate(&pd, 1 << 16, AccessFlags::LOCAL_WRITE)?;
+        let mut options = EthernetOptions::default();
+        options.inline_bytes = 140;
+        Ok((device.mac(), EthernetQueue::new(&pd, options)?, region))
+    };
+    let ((from, mut here, region), (to, mut there, far)) = (open(0)?, open(1)?);
+    there.listen(&[])?;
+    let tunnels = tunnels([to.0, from.0]);
+    for (_, headers) in &tunnels {
+        for at in 0..3 {
+            there.receive(far.buffer(at * 2048..(at + 1) * 2048)?)?;
+        }
+        let packet = [&headers[..], &[0x5a; 2 * SEGMENT + 333]].concat();
+        let mut buffer = region.buffer(0..packet.len())?;
+        buffer.write(0, &packet);
+        let tunnel = TunnelHeaders::of(headers).ok_or("in no tunnel")?;
+        here.send_large_in_tunnel(buffer, FrameFlags::L4_CHECKSUM, &tunnel, SEGMENT as u16)?;
+        here.wait(SOON)?.result?;
+        for _ in 0..3 {
+            let done = there.wait(SOON)?;
+            let mut frame = vec![0; done.result?.byte_len as usize];
+            done.buffer.ok_or("no buffer")?.read(0, &mut frame);
+            writer.write(Duration::ZERO, &Frame::Ethernet(frame));
+        }
+    }
+    writer.flush()?;
+    assert_well_formed(&tshark, &capture)?;
+    let rows = fields(&tshark, &capture, &["frame.protocols", "tcp.seq_raw", "tcp.len", "tcp.checksum.status"])?;
+    assert_eq!(rows.len(), 3 * tunnels.len());
+    for (row, number) in rows.iter().zip(0..) {
+        let (name, at) = (tunnels[number / 3].0, number % 3);
+        let len = if at == 2 { 333 } else { SEGMENT };
+        assert!(row[0].split(':').any(|protocol| protocol == name), "{row:?}");
+        assert_eq!(row[1..], [(1 + at * SEGMENT).to_string(), len.to_string(), "1".to_owned()], "{name}");
+    }
+    assert_eq!(sim.violations().len(), 0);
     Ok(())
 }

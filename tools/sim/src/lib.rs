@@ -47,7 +47,7 @@ pub mod bar;
 pub mod card;
 pub mod dma;
 pub mod engine;
-mod ethernet;
+pub mod ethernet;
 pub mod fault;
 pub mod firmware;
 pub mod function;

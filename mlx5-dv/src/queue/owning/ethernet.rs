@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::net::Mac;
 use crate::objects::{
     AnyDoorbell, Buffer, Copying, CqOptions, DoorbellKind, LroOptions, Pd, QueueCounter, Rq, RqOptions, Sq, SqOptions,
-    Tir, Tis, TransportDomain, Uar, VlanTag,
+    Tir, Tis, TransportDomain, TunnelHeaders, Uar, VlanTag,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::FrameCompletion;
@@ -267,6 +267,27 @@ impl EthernetQueue {
     /// [`SendBatch::send_large`](crate::queue::SendBatch::send_large). Errors: [`Refused`], with the buffer.
     pub fn send_large(&mut self, buffer: Buffer, headers: usize, mss: u16) -> Result<Ticket, Refused> {
         self.batch().send_large(buffer, headers, mss)
+    }
+
+    /// As [`FrameBatch::send_in_tunnel`].
+    pub fn send_in_tunnel(
+        &mut self,
+        buffer: Buffer,
+        flags: FrameFlags,
+        tunnel: &TunnelHeaders,
+    ) -> Result<Ticket, Refused> {
+        self.batch().send_in_tunnel(buffer, flags, tunnel)
+    }
+
+    /// As [`FrameBatch::send_large_in_tunnel`].
+    pub fn send_large_in_tunnel(
+        &mut self,
+        buffer: Buffer,
+        flags: FrameFlags,
+        tunnel: &TunnelHeaders,
+        mss: u16,
+    ) -> Result<Ticket, Refused> {
+        self.batch().send_large_in_tunnel(buffer, flags, tunnel, mss)
     }
 
     /// Sends `frame`, which is copied at once. Errors: [`Refused`].

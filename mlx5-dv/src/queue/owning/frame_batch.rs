@@ -5,7 +5,7 @@ use mlx5_prm::ctx::InlineMode;
 use super::batch::segments;
 use super::in_flight::{InFlight, Refused, RefusedReason, Ticket};
 use crate::memory::DataSegment;
-use crate::objects::{AnyDoorbell, Buffer, MOST_HEADERS, VlanTag, headers};
+use crate::objects::{AnyDoorbell, Buffer, MOST_HEADERS, MOST_TUNNEL_HEADERS, TunnelHeaders, VlanTag, headers};
 use crate::queue::completion::decode::Side;
 use crate::queue::error::PostError;
 use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
@@ -140,13 +140,47 @@ impl<'a> FrameBatch<'a> {
     pub fn send_large(&mut self, buffer: Buffer, headers: usize, mss: u16) -> Result<Ticket, Refused> {
         self.post_buffer(buffer, FrameFlags::empty(), |sends, wr_id, flags, buffer| {
             let mut start = [0; MOST_HEADERS];
-            let start = match start.get_mut(..headers.min(buffer.len())) {
-                Some(start) if start.len() == headers => start,
-                _ => return Err(PostError::LargeSendHeaders { given: headers }),
-            };
-            buffer.read(0, start);
+            let start = first_of(buffer, headers, &mut start)?;
             // SAFETY: as in `send`.
             unsafe { sends.send_large(wr_id, flags, start, mss, &[after(buffer.segment(), headers)]) }
+        })
+    }
+
+    /// Sends the frame in `buffer`, which is in a tunnel: the card computes checksums inside of it, too. See
+    /// [`SendBatch::send_in_tunnel`](crate::queue::SendBatch::send_in_tunnel). Errors: [`Refused`], with the buffer.
+    pub fn send_in_tunnel(
+        &mut self,
+        buffer: Buffer,
+        flags: FrameFlags,
+        tunnel: &TunnelHeaders,
+    ) -> Result<Ticket, Refused> {
+        let mode = self.mode;
+        self.post_buffer(buffer, flags, |sends, wr_id, flags, buffer| {
+            let mut start = [0; MOST_HEADERS];
+            let inline = start_of(buffer, mode, &mut start);
+            let rest = after(buffer.segment(), inline.len());
+            // SAFETY: as in `send`.
+            unsafe { sends.send_in_tunnel(wr_id, flags, tunnel, inline, &[rest]) }
+        })
+    }
+
+    /// Sends the packet in `buffer`, which is in a tunnel and begins with these headers, as frames of `mss` bytes
+    /// beside their headers. Of `flags` only `L4_CHECKSUM` matters. See
+    /// [`SendBatch::send_large_in_tunnel`](crate::queue::SendBatch::send_large_in_tunnel). Errors: [`Refused`], with
+    /// the buffer.
+    pub fn send_large_in_tunnel(
+        &mut self,
+        buffer: Buffer,
+        flags: FrameFlags,
+        tunnel: &TunnelHeaders,
+        mss: u16,
+    ) -> Result<Ticket, Refused> {
+        self.post_buffer(buffer, flags, |sends, wr_id, flags, buffer| {
+            let mut start = [0; MOST_TUNNEL_HEADERS];
+            let start = first_of(buffer, tunnel.len(), &mut start)?;
+            let rest = after(buffer.segment(), start.len());
+            // SAFETY: as in `send`.
+            unsafe { sends.send_large_in_tunnel(wr_id, flags, tunnel, start, mss, &[rest]) }
         })
     }
 
@@ -174,6 +208,17 @@ fn start_of<'s>(buffer: &Buffer, mode: InlineMode, start: &'s mut [u8; MOST_HEAD
     buffer.read(0, &mut start[..known]);
     let len = headers(mode, &start[..known], buffer.len()).min(known);
     &start[..len]
+}
+
+/// Copies the first `len` bytes of the packet in `buffer` to `start`: its headers.
+fn first_of<'s>(buffer: &Buffer, len: usize, start: &'s mut [u8]) -> Result<&'s [u8], PostError> {
+    match start.get_mut(..len.min(buffer.len())) {
+        Some(start) if start.len() == len => {
+            buffer.read(0, start);
+            Ok(start)
+        }
+        _ => Err(PostError::LargeSendHeaders { given: len }),
+    }
 }
 
 /// What of `segment` comes after its first `len` bytes.

@@ -32,6 +32,13 @@ bitflags::bitflags! {
         /// Write a completion on success if this work request enters another quarter of the ring: enough to free the
         /// ring, for frames that were copied and that nothing waits for. 64 bytes across PCIe less for all others.
         const SELDOM = 8;
+        /// The card computes the IPv4 header checksum inside of a tunnel: for
+        /// [`SendBatch::send_in_tunnel`](crate::queue::SendBatch::send_in_tunnel) alone.
+        const INNER_L3_CHECKSUM = 16;
+        /// The card computes the TCP or UDP checksum inside of a tunnel, as above.
+        const INNER_L4_CHECKSUM = 32;
+        /// Both.
+        const INNER = 16 | 32;
     }
 }
 
@@ -169,7 +176,7 @@ impl Frames {
     // By value: with a reference to the queue, the compiler would reload its fields after each store.
     #[cold]
     #[inline(never)]
-    fn check(self, start: &[u8], flags: FrameFlags, rest: u64) -> Result<(), PostError> {
+    pub(super) fn check(self, start: &[u8], flags: FrameFlags, rest: u64) -> Result<(), PostError> {
         let inline = start.len();
         if inline > usize::from(self.limits.inline_bytes) {
             return Err(PostError::InlineTooLong { given: inline, most: self.limits.inline_bytes.into() });
@@ -182,6 +189,9 @@ impl Frames {
         let least = self.least_inline(start, given as usize);
         if inline < least {
             return Err(PostError::HeaderTooShort { given: inline, least });
+        }
+        if flags.intersects(FrameFlags::INNER) {
+            return Err(PostError::NoTunnel);
         }
         if !self.flags.contains(flags) {
             return Err(PostError::NoChecksums);
@@ -228,7 +238,8 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
         };
         let enough = most_headers(limits.inline_mode).max(ETHERNET);
         let checksums = FrameFlags::L3_CHECKSUM | FrameFlags::L4_CHECKSUM;
-        let flags = if limits.checksums { FrameFlags::all() } else { FrameFlags::all().difference(checksums) };
+        let all = FrameFlags::all().difference(FrameFlags::INNER);
+        let flags = if limits.checksums { all } else { all.difference(checksums) };
         SendQueue::of(ring, Frames { limits, flags, enough }, doorbell, sq)
     }
 

@@ -12,10 +12,14 @@ use crate::objects::transport_end;
 use crate::queue::error::PostError;
 
 /// The headers of a packet that the card divides.
-struct Large<'a> {
-    headers: &'a [u8],
-    mss: u16,
-    queue: &'a Frames,
+pub(super) struct Large<'a> {
+    pub(super) headers: &'a [u8],
+    /// Where they end, by what is in them.
+    pub(super) end: Option<usize>,
+    pub(super) mss: u16,
+    /// What the card does, beside dividing.
+    pub(super) segment: EthSeg,
+    pub(super) queue: &'a Frames,
 }
 
 impl Head for Large<'_> {
@@ -31,7 +35,7 @@ impl Head for Large<'_> {
         if given > limits.inline_bytes.into() {
             return Err(PostError::InlineTooLong { given, most: limits.inline_bytes.into() });
         }
-        if transport_end(self.headers) != Some(given) {
+        if self.end != Some(given) {
             return Err(PostError::LargeSendHeaders { given });
         }
         let most = limits.longest.saturating_sub(given);
@@ -45,9 +49,8 @@ impl Head for Large<'_> {
     }
 
     fn store(&self, room: &mut Room<'_>, at: usize) {
-        let mut segment = EthSeg::ZERO;
-        // Each frame has checksums of its own.
-        segment.w().l3_csum(true).l4_csum(true).mss(self.mss);
+        let mut segment = self.segment;
+        segment.w().mss(self.mss);
         store(segment, self.headers, room, at);
     }
 }
@@ -76,6 +79,10 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     ) -> Result<(), PostError> {
         let wr_flags = self.wr_flags(flags, || 1 + segments_of(headers.len()) + elements.len());
         let request = Request { opcode: WqeOpcode::Lso, wr_id, flags: wr_flags, imm: 0 };
-        self.post_elements(request, Large { headers, mss, queue: self.service }, elements)
+        let mut segment = EthSeg::ZERO;
+        // Each frame has checksums of its own.
+        segment.w().l3_csum(true).l4_csum(true);
+        let end = transport_end(headers);
+        self.post_elements(request, Large { headers, end, mss, segment, queue: self.service }, elements)
     }
 }

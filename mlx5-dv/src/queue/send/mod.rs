@@ -22,6 +22,7 @@ pub(super) mod masked;
 pub(super) mod multi_packet;
 mod ring;
 pub(super) mod service;
+mod tunnel;
 pub(super) mod umr;
 mod window;
 pub(super) mod wqe;

@@ -11,6 +11,7 @@ mod net;
 mod packet_plane;
 mod settings;
 mod traffic;
+mod tunnels;
 
 use common::{TestResult, assert_lawful};
 use mlx5_lab::rounds;
@@ -46,6 +47,7 @@ fn network_devices_talk() -> TestResult {
     net.lab.assert_quiet()?;
     packet_plane::each_form_of_queue(&net)?;
     net.lab.assert_quiet()?;
+    tunnels::each(&net)?;
     iperf::tcp(&net, &common::build()?)?;
     virtio_card(&net)?;
     settings::assert_healthy(&net)?;

@@ -1,7 +1,7 @@
 //! Header fields of a frame that steering, checksums and segmentation use, and their offsets.
 
 use etherparse::{
-    Ipv6ExtensionSlice, LaxLinkExtSlice, LaxNetSlice, LaxSlicedPacket, LinkSlice, TransportSlice, ip_number,
+    EtherType, Ipv6ExtensionSlice, LaxLinkExtSlice, LaxNetSlice, LaxSlicedPacket, LinkSlice, TransportSlice, ip_number,
 };
 
 use super::{HEADER, S_VLAN, TAG};
@@ -88,6 +88,18 @@ impl Headers {
             headers.ether_type = vlan.ether_type().0;
             at += TAG;
         }
+        headers.with_network(frame, &sliced, at)
+    }
+
+    /// Parses a packet of IPv4 or IPv6, as its EtherType says.
+    pub fn of_packet(packet: &[u8], ether_type: u16) -> Headers {
+        let headers = Headers { ether_type, ..Headers::default() };
+        headers.with_network(packet, &LaxSlicedPacket::from_ether_type(EtherType(ether_type), packet), 0)
+    }
+
+    /// Adds the network header at `at`, and what follows.
+    fn with_network(self, frame: &[u8], sliced: &LaxSlicedPacket<'_>, at: usize) -> Headers {
+        let mut headers = self;
         let authentication = match &sliced.net {
             Some(LaxNetSlice::Ipv4(packet)) => {
                 headers.ip = Some(ipv4(packet, at));
@@ -115,6 +127,13 @@ impl Headers {
         }
         headers.l4 = sliced.transport.as_ref().and_then(|transport| l4(transport, ip.at + ip.header_len));
         headers
+    }
+
+    /// With offsets that are larger by `by`.
+    pub fn moved(mut self, by: usize) -> Headers {
+        self.ip = self.ip.map(|ip| Ip { at: ip.at + by, ..ip });
+        self.l4 = self.l4.map(|l4| L4 { at: l4.at + by, ..l4 });
+        self
     }
 
     /// Whether the destination is a multicast or broadcast address.

@@ -5,12 +5,16 @@
 
 pub(crate) mod checksum;
 pub(crate) mod headers;
+mod layers;
 pub(crate) mod segment;
 mod tcp;
-pub(crate) mod tunnel;
+mod tunnel;
 
 pub(crate) use headers::{Headers, Ip, L4, Tag};
+pub use layers::tunnel_offsets;
+pub(crate) use layers::{Layer, Layers};
 pub(crate) use tcp::Segment;
+pub(crate) use tunnel::{Tunnel, VxlanPorts};
 
 /// Length of an Ethernet header without tags.
 pub(crate) const HEADER: usize = 14;

@@ -1,6 +1,6 @@
 //! Large send offload (LSO): divides a TCP or UDP packet into frames. PRM "Ethernet Segment".
 
-use super::{Headers, checksum};
+use super::{Ip, Layer, Layers, checksum};
 
 /// TCP flags for the last segment only: FIN, PSH; and for the first only: CWR.
 const LAST_ONLY: u8 = 0x01 | 0x08;
@@ -24,40 +24,56 @@ pub(crate) enum Indivisible {
     Size,
 }
 
-/// Divides `payload` into segments of at most `size` bytes, each after a copy of `header`, and passes each frame to
-/// `sink`. Sets length, identification, sequence number and flags of each segment, and always inserts checksums.
+/// Divides `payload` into segments of at most `size` bytes, each after a copy of `header`, whose layers are given, and
+/// passes each frame to `sink`. Sets lengths, identifications, sequence number and flags of each segment, and always
+/// inserts checksums; that of UDP around a tunnel only if `checks_tunnel`, as it may be the same for all segments.
 pub(crate) fn divide(
+    layers: &Layers,
     header: &[u8],
     payload: &[u8],
     size: usize,
+    checks_tunnel: bool,
     mut sink: impl FnMut(Vec<u8>),
 ) -> Result<(), Indivisible> {
     if size == 0 {
         return Err(Indivisible::Size);
     }
-    let template = Headers::of(header);
-    let (Some(ip), Some(l4)) = (template.ip, template.l4) else { return Err(Indivisible::Headers) };
-    if l4.at + l4.header_len != header.len() {
-        return Err(Indivisible::Headers);
-    }
+    let last = layers.inner.as_ref().unwrap_or(&layers.outer);
+    let l4 = last.l4.filter(|l4| l4.at + l4.header_len == header.len()).ok_or(Indivisible::Headers)?;
     let count = payload.len().div_ceil(size).max(1);
     for number in 0..count {
         let part = &payload[number * size..payload.len().min((number + 1) * size)];
         let mut frame = [header, part].concat();
-        let mut ip = ip;
-        ip.len = frame.len() - ip.at;
-        set_ip(&mut frame[ip.at..], ip.is_v4, ip.len, number as u16);
-        let bytes = &mut frame[l4.at..];
+        let outer = set_lengths(&mut frame, &layers.outer, number as u16);
+        let inner = layers.inner.map(|inner| set_lengths(&mut frame, &inner, number as u16));
         if l4.is_tcp {
-            set_tcp(bytes, (number * size) as u32, number == 0, number + 1 == count);
-        } else {
-            put(bytes, UDP_LENGTH, (l4.header_len + part.len()) as u16);
+            set_tcp(&mut frame[l4.at..], (number * size) as u32, number == 0, number + 1 == count);
         }
-        checksum::insert_l3(&mut frame, &ip);
-        checksum::insert_l4(&mut frame, &ip, &l4);
+        if let Some(inner) = inner {
+            insert_checksums(&mut frame, &inner, true);
+        }
+        insert_checksums(&mut frame, &outer, inner.is_none() || checks_tunnel);
         sink(frame);
     }
     Ok(())
+}
+
+fn insert_checksums(frame: &mut [u8], layer: &Layer, with_l4: bool) {
+    checksum::insert_l3(frame, &layer.ip);
+    if let Some(l4) = layer.l4.filter(|_| with_l4) {
+        checksum::insert_l4(frame, &layer.ip, &l4);
+    }
+}
+
+/// Sets the lengths of a layer up to the frame's end, and IPv4's identification.
+fn set_lengths(frame: &mut [u8], layer: &Layer, number: u16) -> Layer {
+    let ip = Ip { len: frame.len() - layer.ip.at, ..layer.ip };
+    set_ip(&mut frame[ip.at..], ip.is_v4, ip.len, number);
+    if let Some(l4) = layer.l4.filter(|l4| !l4.is_tcp) {
+        let len = frame.len() - l4.at;
+        put(&mut frame[l4.at..], UDP_LENGTH, len as u16);
+    }
+    Layer { ip, ..*layer }
 }
 
 fn set_ip(packet: &mut [u8], is_v4: bool, len: usize, number: u16) {

@@ -1,8 +1,8 @@
-use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+use etherparse::{IpHeaders, IpNumber, PacketBuilder, PacketBuilderStep, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 
 use super::headers::Tag;
-use super::segment::{Indivisible, divide};
+use super::segment::{self, Indivisible};
 use super::*;
 
 const MACS: ([u8; 6], [u8; 6]) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
@@ -22,6 +22,12 @@ fn udp(payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     builder.write(&mut bytes, payload).unwrap();
     bytes
+}
+
+/// Divides a packet that is in no tunnel.
+fn divide(header: &[u8], payload: &[u8], size: usize, sink: impl FnMut(Vec<u8>)) -> Result<(), Indivisible> {
+    let layers = Layers::outer_of(header).ok_or(Indivisible::Headers)?;
+    segment::divide(&layers, header, payload, size, false, sink)
 }
 
 #[test]
@@ -142,7 +148,88 @@ fn what_cannot_be_divided_is_refused() {
     assert_eq!(divide(&[0; 14], b"data", 4, |_| ()), Err(Indivisible::Headers));
 }
 
+/// A frame in a tunnel that another implementation built as far as it can: outer headers, what is behind them.
+fn in_tunnel(around: PacketBuilderStep<IpHeaders>, next: Next, header: &[u8], inner: &[u8]) -> Vec<u8> {
+    let (mut frame, payload) = (Vec::new(), [header, inner].concat());
+    match next {
+        Next::Udp(port) => around.udp(1000, port).write(&mut frame, &payload).unwrap(),
+        Next::Protocol(number) => around.write(&mut frame, IpNumber(number), &payload).unwrap(),
+    }
+    frame
+}
+
+/// What follows the outer network header.
+#[derive(Clone, Copy)]
+enum Next {
+    Udp(u16),
+    Protocol(u8),
+}
+
+#[test]
+fn what_is_in_a_tunnel_has_its_headers_in_the_outer_frame() {
+    let inner = tcp(false, b"data");
+    let mut ports = VxlanPorts::default();
+    assert!(ports.add(8472, 2) && ports.add(8472, 2) && ports.add(4789, 2) && !ports.add(1, 2));
+    for (next, header, skipped, vni) in [
+        (Next::Udp(4789), &[8, 0, 0, 0, 0, 1, 2, 0][..], 0, Some(0x102)),
+        (Next::Udp(8472), &[8, 0, 0, 0, 0, 0, 9, 0], 0, Some(9)),
+        (Next::Udp(6081), &[1, 0, 0x65, 0x58, 0, 0, 9, 0, 0, 0, 0, 0], 0, None),
+        (Next::Udp(6081), &[0, 0, 8, 0, 0, 0, 9, 0], HEADER, None),
+        (Next::Protocol(47), &[0xb0, 0, 0x65, 0x58, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2], 0, None),
+        (Next::Protocol(47), &[0, 0, 8, 0], HEADER, None),
+        (Next::Protocol(4), &[], HEADER, None),
+    ] {
+        for v6 in [false, true] {
+            let link = PacketBuilder::ethernet2(MACS.0, MACS.1);
+            let around = if v6 { link.ipv6([3; 16], [4; 16], 9) } else { link.ipv4([1; 4], [2; 4], 9) };
+            let frame = in_tunnel(around, next, header, &inner[skipped..]);
+            let tunnel = Tunnel::of(&frame, &Headers::of(&frame), &ports).unwrap();
+            let at = frame.len() - inner.len() + skipped;
+            assert_eq!((tunnel.inner_at, tunnel.is_frame, tunnel.vni), (at, skipped == 0, vni));
+            assert_eq!(frame[tunnel.inner.l4.unwrap().at..], inner[HEADER + 20..]);
+            assert_eq!(checksum::verify(&frame, &tunnel.inner), checksum::Verdict { l3_ok: true, l4_ok: true });
+            let has_default = !matches!(next, Next::Udp(8472));
+            let known = Tunnel::of(&frame, &Headers::of(&frame), &VxlanPorts::default());
+            assert_eq!(known.is_some(), has_default);
+        }
+    }
+    assert!(ports.remove(8472) && !ports.remove(8472) && ports.remove(4789) && ports.contains(4789));
+}
+
 proptest! {
+    /// No frame from the wire, and no header that software gives, makes the card panic, in tunnels as well.
+    #[test]
+    fn no_frame_in_a_tunnel_panics(
+        header in proptest::collection::vec(any::<u8>(), 0..24),
+        inner in proptest::collection::vec(any::<u8>(), 0..120),
+        kind in 0..6usize,
+        v6 in any::<bool>(),
+        offsets in any::<[u8; 4]>(),
+        cut in 0..200usize,
+    ) {
+        let link = PacketBuilder::ethernet2(MACS.0, MACS.1);
+        let around = if v6 { link.ipv6([3; 16], [4; 16], 9) } else { link.ipv4([1; 4], [2; 4], 9) };
+        let next = [Next::Udp(4789), Next::Udp(6081), Next::Protocol(47), Next::Protocol(4), Next::Protocol(41),
+            Next::Protocol(6)][kind];
+        let whole = tcp(!v6, &inner);
+        let inner = if offsets[0] & 1 == 0 { inner } else { whole };
+        let mut frame = in_tunnel(around, next, &header, &inner);
+        frame.truncate(cut.max(HEADER));
+        let headers = Headers::of(&frame);
+        if let Some(tunnel) = Tunnel::of(&frame, &headers, &VxlanPorts::default()) {
+            prop_assert!(tunnel.inner_at <= frame.len());
+            checksum::verify(&frame, &tunnel.inner);
+        }
+        if let Some(layers) = Layers::of(&frame, &VxlanPorts::default()) {
+            let _ = segment::divide(&layers, &frame, &[1; 100], 30, true, |_| ());
+        }
+        let [a, b, c, d] = offsets.map(usize::from);
+        let told = [Layer::told(&frame, a / 4, v6, b / 2, c & 1 == 0), Layer::told(&frame, c, !v6, d, d & 1 == 0)];
+        if let [Some(outer), inner] = told {
+            let _ = segment::divide(&Layers { outer, inner }, &frame, &[1; 100], 30, true, |_| ());
+        }
+    }
+
     #[test]
     fn no_frame_panics(mut frame in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..4u8) {
         if frame.len() > 14 && kind < 3 {

@@ -7,7 +7,7 @@ use super::answer::{Answer, Request, Stop};
 use super::syndromes::Syndrome;
 use super::{
     counter, cq, dct, eq, flow, flow_action, hca, l2_table, lag, memic, mkey, multicast, page_fault, pages, pd, qp,
-    qp_state, rate, register, roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
+    qp_state, rate, register, roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, vxlan, xrcd,
 };
 use crate::function::{Function, HcaState};
 use crate::objects::{DRIVER, SHARED};
@@ -271,6 +271,8 @@ commands! {
     DeallocModifyHeaderContext => fixed flow_action::dealloc_modify_header,
     AllocPacketReformatContext => listed flow_action::alloc_packet_reformat,
     DeallocPacketReformatContext => fixed flow_action::dealloc_packet_reformat,
+    AddVxlanUdpDport => fixed vxlan::add,
+    DeleteVxlanUdpDport => fixed vxlan::delete,
     AllocQCounter => fixed counter::alloc,
     QueryQCounter => fixed counter::query,
     DeallocQCounter => fixed counter::dealloc,

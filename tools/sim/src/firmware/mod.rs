@@ -56,6 +56,7 @@ mod uar;
 pub(crate) mod uctx;
 mod umem;
 mod vport;
+mod vxlan;
 mod wq;
 mod xrcd;
 

@@ -67,7 +67,7 @@ fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
         || context.allow_multi_pkt_send_wqe() && !has_multi_packet(f.nic.firmware.caps.ethernet())
         || context.min_wqe_inline_mode() != InlineMode::None
         || context.reg_umr() && !f.nic.firmware.caps.ethernet().reg_umr_sq()
-        || context.allow_swp()
+        || context.allow_swp() && !f.nic.firmware.caps.ethernet().swp()
         || context.hairpin()
         || context.non_wire()
         || context.ts_format() == TimestampFormat::RealTime

@@ -282,6 +282,8 @@ syndromes! {
     0x1109 TirHash BadParameter "rx_hash_fn or selected_fields: not supported",
     0x110a LroSize BadParameter "packet_merge_mask is set, but lro_max_ip_payload_size is 0",
     0x110b LroTimeout BadParameter "lro_timeout_period_usecs is not one of lro_timer_supported_periods",
+    0x110c TooManyVxlanPorts NoResources "max_vxlan_udp_ports ports are ports of VXLAN already",
+    0x110d NoSuchVxlanPort BadParameter "the port is not one of VXLAN",
 
     // Flow tables.
     0x1201 FlowTableType BadParameter "table_type: only NIC_RX and NIC_TX are supported",

@@ -36,7 +36,14 @@ pub(super) fn create(f: &mut Function, command: &CreateTirIn) -> Answer<CreateTi
     }
     next_below(&f.nic.objects.tirs, f.nic.firmware.caps.general().log_max_tir()).ok_or(Syndrome::TooManyTirs)?;
     pages::reserve(f, Context::Interface)?;
-    let tir = Tir { dispatch, transport_domain: number, takes_own: takes_own(&context), lro, context };
+    let tir = Tir {
+        dispatch,
+        transport_domain: number,
+        takes_own: takes_own(&context),
+        looks_inside: context.tunneled_offload_en(),
+        lro,
+        context,
+    };
     let tirn = f.nic.objects.tirs.insert(tir).map_err(|_| Syndrome::TooManyTirs)?;
     use_domain(f, number, true);
     let mut output = CreateTirOut::ZERO;
@@ -51,8 +58,14 @@ fn takes_own(context: &Tirc) -> (bool, bool) {
 
 fn dispatch(f: &Function, context: &Tirc) -> Result<Dispatch, Syndrome> {
     let inner = context.rx_hash_field_selector_inner();
-    let unannounced = context.tls_en() || context.tunneled_offload_en() || inner.selected_fields() != 0;
-    if unannounced {
+    let caps = f.nic.firmware.capabilities().ethernet();
+    let looks_inside = caps.tunnel_stateless_vxlan()
+        || caps.tunnel_stateless_gre()
+        || caps.tunnel_stateless_geneve_rx()
+        || caps.tunnel_stateless_ip_over_ip_rx();
+    // A hash of inner headers needs a TIR that looks at them.
+    let asks = context.tunneled_offload_en() || inner.selected_fields() != 0;
+    if context.tls_en() || asks && !(looks_inside && context.tunneled_offload_en()) {
         return Err(Syndrome::CapabilityNotAnnounced);
     }
     match context.disp_type() {
@@ -98,7 +111,13 @@ fn hashing(context: &Tirc) -> Result<Hashing, Syndrome> {
     if matches!(function, RxHashFn::Unknown(_)) {
         return Err(Syndrome::TirHash);
     }
-    let select = context.rx_hash_field_selector_outer();
+    let inner = context.rx_hash_field_selector_inner();
+    let is_inner = inner.selected_fields() != 0;
+    let outer = context.rx_hash_field_selector_outer();
+    let select = if is_inner { inner } else { outer };
+    if is_inner && outer.selected_fields() != 0 {
+        return Err(Syndrome::TirHash);
+    }
     if select.selected_fields() & !FIELDS != 0 {
         return Err(Syndrome::TirHash);
     }
@@ -113,6 +132,7 @@ fn hashing(context: &Tirc) -> Result<Hashing, Syndrome> {
         is_v6: select.l3_prot_type() == L3ProtType::Ipv6,
         is_udp: select.l4_prot_type() == L4ProtType::Udp,
         fields: select.selected_fields(),
+        is_inner,
     })
 }
 

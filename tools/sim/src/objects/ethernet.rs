@@ -39,6 +39,8 @@ pub struct Tir {
     pub transport_domain: u32,
     /// Whether it accepts unicast and multicast frames sent by send queues of its own transport domain.
     pub takes_own: (bool, bool),
+    /// Whether it looks into tunnels, for the hash and for what completions say. PRM `tunneled_offload_en`.
+    pub looks_inside: bool,
     /// Its large receive offload.
     pub lro: Option<Lro>,
     /// The context as it was given.

@@ -5,7 +5,7 @@
 //!
 //! So the profiles differ only in what the model implements: identity, clock, number of queue pairs. The numbers are
 //! from published `ibv_devinfo -v` output of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. Other differences of
-//! the real cards (tunnels, real-time clock) are masked out of all three.
+//! the real cards (real-time clock) are masked out of all three.
 
 mod pages;
 

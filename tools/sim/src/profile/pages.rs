@@ -216,7 +216,8 @@ pub(crate) fn odp_scheme() -> OdpSchemeCap {
     scheme
 }
 
-/// Checksums, VLAN tags, LSO, LRO, RSS, multi-packet WQEs, key updates by send queues. WQEs need no inline header.
+/// Checksums, VLAN tags, LSO, LRO, RSS, all but LRO in tunnels as well, multi-packet WQEs, key updates by send queues.
+/// WQEs need no inline header.
 pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
     const INLINE_NOT_REQUIRED: u8 = 2;
     /// Microseconds, and bytes of data, as real cards say them.
@@ -240,7 +241,19 @@ pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
         .lro_max_msg_sz_mode(LroMaxMsgSzMode::FromL4)
         .lro_min_mss_size(LRO_LEAST_DATA)
         .lro_timer_supported_periods(&LRO_PERIODS.map(Be32::new))
-        .cqe_checksum_full(true);
+        .cqe_checksum_full(true)
+        .tunnel_stateless_vxlan(true)
+        .max_vxlan_udp_ports(4)
+        .tunnel_stateless_gre(true)
+        .tunnel_stateless_geneve_tx(true)
+        .tunnel_stateless_geneve_rx(true)
+        .max_geneve_opt_len(true)
+        .tunnel_stateless_ip_over_ip(true)
+        .tunnel_stateless_ip_over_ip_tx(true)
+        .tunnel_stateless_ip_over_ip_rx(true)
+        .swp(true)
+        .swp_csum(true)
+        .swp_lso(true);
     caps
 }
 

@@ -33,6 +33,8 @@ pub struct Hashing {
     pub is_udp: bool,
     /// PRM `selected_fields`.
     pub fields: u32,
+    /// They are those of what is in the frame's tunnel.
+    pub is_inner: bool,
 }
 
 /// A hash, and the fields it covers, for CQEs.

@@ -4,7 +4,7 @@ use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc, FteMatchS
 use mlx5_prm::layout::Layout;
 
 use super::modify::Registers;
-use crate::ethernet::{Headers, Tag, tunnel};
+use crate::ethernet::{Headers, Tag, Tunnel, VxlanPorts};
 
 /// Bytes of a key: outer headers, `misc_parameters`, inner headers, `misc_parameters_2`.
 pub(crate) const LEN: usize = 4 * FteMatchSetLyr24::SIZE;
@@ -46,7 +46,8 @@ fn word(key: &Key, index: usize) -> u64 {
 }
 
 /// The key of a frame.
-pub(crate) fn of(frame: &[u8], headers: &Headers, registers: &Registers) -> Key {
+pub(crate) fn of(frame: &[u8], registers: &Registers, ports: &VxlanPorts) -> Key {
+    let headers = &Headers::of(frame);
     let (mut all, mut misc) = (FteMatchParam::ZERO, FteMatchSetMisc::ZERO);
     all.w().outer_headers(&layers(headers));
     if let Some(tag) = headers.second_tag {
@@ -57,9 +58,9 @@ pub(crate) fn of(frame: &[u8], headers: &Headers, registers: &Registers) -> Key 
             .outer_second_cvlan_tag(!tag.is_service)
             .outer_second_svlan_tag(tag.is_service);
     }
-    if let Some(tunnel) = tunnel::vxlan(frame, headers) {
-        misc.w().vxlan_vni(tunnel.vni);
-        all.w().inner_headers(&layers(&Headers::of(&frame[tunnel.inner_at..])));
+    if let Some(tunnel) = Tunnel::of(frame, headers, ports) {
+        misc.w().vxlan_vni(tunnel.vni.unwrap_or(0));
+        all.w().inner_headers(&layers(&tunnel.inner));
     }
     let [c0, c1, c2, c3, c4, c5, c6, c7] = registers.c;
     let mut metadata = FteMatchSetMisc2::ZERO;

@@ -27,7 +27,7 @@ pub use reformat::Reformat;
 pub(crate) use table::Use;
 pub use table::{Changes, Destination, FlowEntry, FlowGroup, FlowTable, Miss, VlanTag};
 
-use crate::ethernet::{self, Headers};
+use crate::ethernet::{self, VxlanPorts};
 use crate::profile::Profile;
 use crate::table::Table;
 
@@ -57,6 +57,8 @@ pub struct Steering {
     pub modify_headers: Table<ModifyHeader>,
     /// By `packet_reformat_id`.
     pub reformats: Table<Reformat>,
+    /// UDP ports at which frames are looked into as VXLAN's.
+    pub vxlan_ports: VxlanPorts,
     /// How many entries use each.
     uses: HashMap<Use, usize>,
     /// Entries of all tables.
@@ -82,12 +84,13 @@ struct Traveller<'a> {
     frame: Cow<'a, [u8]>,
     key: key::Key,
     registers: Registers,
+    ports: VxlanPorts,
 }
 
 impl<'a> Traveller<'a> {
-    fn new(frame: Cow<'a, [u8]>, registers: Registers) -> Self {
-        let key = key::of(&frame, &Headers::of(&frame), &registers);
-        Traveller { frame, key, registers }
+    fn new(frame: Cow<'a, [u8]>, registers: Registers, ports: VxlanPorts) -> Self {
+        let key = key::of(&frame, &registers, &ports);
+        Traveller { frame, key, registers, ports }
     }
 
     fn delivery(self, tirn: Option<u32>, tag: u32) -> Delivery {
@@ -116,6 +119,7 @@ impl Steering {
             bulks: HashMap::new(),
             modify_headers: Table::new(1, modify),
             reformats: Table::new(1, 1 << caps.log_max_packet_reformat_context()),
+            vxlan_ports: VxlanPorts::default(),
             uses: HashMap::new(),
             entries: 0,
             next_group: 1,
@@ -137,7 +141,8 @@ impl Steering {
     /// The destinations of a frame that enters at `root`. Updates the flow counters of matching entries.
     pub(crate) fn steer(&mut self, root: u32, frame: &[u8]) -> Vec<Delivery> {
         let (mut deliveries, mut scratch) = (Vec::new(), Vec::new());
-        let mut pending = vec![(root, Traveller::new(Cow::Borrowed(frame), Registers::default()))];
+        let start = Traveller::new(Cow::Borrowed(frame), Registers::default(), self.vxlan_ports);
+        let mut pending = vec![(root, start)];
         while let Some((number, traveller)) = pending.pop() {
             let Some(table) = self.tables.get(number) else { continue };
             let Some(entry) = table.find(&traveller.key, &mut scratch) else {
@@ -230,9 +235,9 @@ fn changed<'a>(
     if *changes == Changes::default() {
         return traveller;
     }
-    let (mut frame, mut registers) = (traveller.frame.into_owned(), traveller.registers);
+    let (mut frame, mut registers, ports) = (traveller.frame.into_owned(), traveller.registers, traveller.ports);
     if changes.decapsulates {
-        reformat::decapsulate(&mut frame);
+        reformat::decapsulate(&mut frame, &ports);
     }
     if changes.pops_vlan {
         ethernet::pop_tag(&mut frame);
@@ -246,5 +251,5 @@ fn changed<'a>(
     if let Some(reformat) = changes.reformat.and_then(|number| reformats.get(number)) {
         reformat.apply(&mut frame);
     }
-    Traveller::new(Cow::Owned(frame), registers)
+    Traveller::new(Cow::Owned(frame), registers, ports)
 }

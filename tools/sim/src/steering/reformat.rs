@@ -1,7 +1,7 @@
 //! Packet reformat contexts: headers that entries put before frames, and tunnels that they take away. PRM
 //! "ALLOC_PACKET_REFORMAT_CONTEXT".
 
-use crate::ethernet::{HEADER, Headers, checksum, tunnel};
+use crate::ethernet::{HEADER, Headers, Tunnel, VxlanPorts, checksum};
 
 /// A packet reformat context: a frame is put behind these headers, whose lengths and IPv4 checksum are filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,9 +34,9 @@ fn set_length(frame: &mut [u8], at: usize, start: usize) {
     }
 }
 
-/// Takes a frame out of its VXLAN tunnel; any other is left as it is.
-pub(crate) fn decapsulate(frame: &mut Vec<u8>) {
-    if let Some(tunnel) = tunnel::vxlan(frame, &Headers::of(frame)) {
+/// Takes a frame out of its tunnel; any other is left as it is.
+pub(crate) fn decapsulate(frame: &mut Vec<u8>, ports: &VxlanPorts) {
+    if let Some(tunnel) = Tunnel::of(frame, &Headers::of(frame), ports).filter(|tunnel| tunnel.is_frame) {
         frame.drain(..tunnel.inner_at);
     }
 }

@@ -10,6 +10,7 @@ use mlx5_prm::layout::Layout;
 
 use super::hash::{Hash, Hashing};
 use super::*;
+use crate::ethernet::Headers;
 
 /// The key of the examples in Microsoft's RSS specification.
 const KEY: [u8; 40] = [
@@ -35,7 +36,15 @@ fn tcp_frame(source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Vec<u8
 }
 
 fn hashing(fields: u32) -> Hashing {
-    Hashing { function: RxHashFn::Toeplitz, key: KEY, is_symmetric: false, is_v6: false, is_udp: false, fields }
+    Hashing {
+        function: RxHashFn::Toeplitz,
+        key: KEY,
+        is_symmetric: false,
+        is_v6: false,
+        is_udp: false,
+        fields,
+        is_inner: false,
+    }
 }
 
 #[test]
@@ -231,9 +240,9 @@ fn a_frame_behind_a_header_has_its_lengths_and_checksum_filled_in() {
     Reformat { header }.apply(&mut frame);
     // What UDP's checksum was, the header says.
     assert_eq!(frame, right);
-    reformat::decapsulate(&mut frame);
+    reformat::decapsulate(&mut frame, &VxlanPorts::default());
     assert_eq!(frame, inner);
-    reformat::decapsulate(&mut frame);
+    reformat::decapsulate(&mut frame, &VxlanPorts::default());
     assert_eq!(frame, inner, "it is in no tunnel any more");
 }
 
@@ -345,7 +354,7 @@ fn every_field_of_a_key_is_supported() {
     let mut frame = in_vxlan(&tcp_frame([255; 4], [255; 4], (0xffff, 0xffff)), 0xff_ffff);
     ethernet::insert_tag(&mut frame, ethernet::C_VLAN, 0xffff);
     ethernet::insert_tag(&mut frame, ethernet::S_VLAN, 0xffff);
-    let key = key::of(&frame, &Headers::of(&frame), &Registers { c: [u32::MAX; 8] });
+    let key = key::of(&frame, &Registers { c: [u32::MAX; 8] }, &VxlanPorts::default());
     let mut inner = FteMatchParam::read(&[&key[..], &[0; 256]].concat()).unwrap();
     let mut headers = *inner.inner_headers();
     assert_eq!(headers.ttl_hoplimit(), 64);

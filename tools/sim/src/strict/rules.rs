@@ -24,6 +24,8 @@ pub const WQE_SIZE: &str = "ds does not fit the WQE";
 pub const WQE_RESERVED: &str = "reserved bits set in a WQE";
 /// The queue pair does not support the WQE's opcode. PRM "Send WQE opcodes".
 pub const WQE_OPCODE: &str = "opcode not supported";
+/// The software parser's offsets in an Ethernet segment name no such headers, or the queue has no `allow_swp`.
+pub const SOFTWARE_PARSER: &str = "software parser's offsets name no such headers";
 /// More WQEBBs posted than the send queue has: WQEs were overwritten before they completed.
 pub const SEND_OVERRUN: &str = "send queue overrun";
 /// More WQEs posted than the receive queue has.

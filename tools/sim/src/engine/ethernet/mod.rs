@@ -3,6 +3,7 @@
 
 pub(super) mod buffers;
 pub(super) mod lro;
+mod offload;
 mod place;
 pub(super) mod receive;
 pub(super) mod send;

@@ -5,7 +5,8 @@ use mlx5_prm::ctx::QueueState;
 
 use super::lro;
 use crate::engine::charge::charge;
-use crate::ethernet::{self, Headers, checksum};
+use crate::ethernet::checksum::{self, Verdict};
+use crate::ethernet::{self, Headers, Tunnel};
 use crate::function::{Function, Nic};
 use crate::objects::{Dispatch, Lro, Queues, Rq};
 use crate::steering::Delivery;
@@ -40,15 +41,19 @@ fn deliver(queues: &mut Queues, nic: &mut Nic, frame: &[u8], headers: &Headers, 
     if is_of_domain(sender, tir.transport_domain) && !is_taken {
         return;
     }
+    let ports = &nic.objects.steering.vxlan_ports;
+    let tunnel = if tir.looks_inside { Tunnel::of(frame, headers, ports) } else { None };
+    let inner = tunnel.map(|tunnel| tunnel.inner);
     let (rqn, hash) = match tir.dispatch {
         Dispatch::Direct(rqn) => (Some(rqn), Hash::NONE),
         Dispatch::Indirect(rqtn, hashing) => {
-            let hash = hashing.of(headers);
+            let hashed = if hashing.is_inner { inner.as_ref() } else { Some(headers) };
+            let hash = hashed.map_or(Hash::NONE, |headers| hashing.of(headers));
             let rqs = nic.objects.rqts.get(rqtn).map_or(&[][..], |rqt| &rqt.rqs);
             (rqs.get(hash.value as usize % rqs.len().max(1)).copied(), hash)
         }
     };
-    let steered = Steered { hash, tag: delivery.tag, lro: tir.lro };
+    let steered = Steered { hash, tag: delivery.tag, lro: tir.lro, inner };
     if let Some(rq) = rqn.and_then(|rqn| queues.rqs.get_mut(rqn)).filter(|rq| rq.state == QueueState::Rdy) {
         charge(rq, nic, |rq, nic| receive(rq, nic, frame.to_vec(), headers, steered));
     }
@@ -64,17 +69,22 @@ struct Steered {
     hash: Hash,
     tag: u32,
     lro: Option<Lro>,
+    /// The headers of what is in the frame's tunnel, if the TIR looks into it.
+    inner: Option<Headers>,
 }
 
 /// Takes a frame: for the next posted buffer, or to join it to others.
 fn receive(rq: &mut Rq, nic: &mut Nic, mut frame: Vec<u8>, headers: &Headers, steered: Steered) {
-    let Steered { hash, tag, lro } = steered;
-    let verdict = checksum::verify(&frame, headers);
+    let Steered { hash, tag, lro, inner } = steered;
+    let verdict = verdict(&frame, headers, inner.as_ref());
     let segment = lro.and_then(|lro| Some((lro, lro.segment(&frame, headers)?)));
     let tci = if rq.strips_vlan { ethernet::strip_tag(&mut frame) } else { None };
     let segment = segment.map(|(lro, segment)| (lro, if tci.is_some() { segment.without_tag() } else { segment }));
+    let told = inner.as_ref().unwrap_or(headers);
     let mut cqe = Cqe::ZERO;
     cqe.w()
+        .tunneled(inner.is_some())
+        .outer_l3_type(inner.is_some() && headers.ip.is_some_and(|ip| !ip.is_v4))
         .rss_hash_result(hash.value)
         .rss_hash_type_l4(hash.l4.number() as u8)
         .rss_hash_type_ip(hash.ip.number() as u8)
@@ -82,15 +92,24 @@ fn receive(rq: &mut Rq, nic: &mut Nic, mut frame: Vec<u8>, headers: &Headers, st
         .l2_ok(true)
         .l3_ok(verdict.l3_ok)
         .l4_ok(verdict.l4_ok)
-        .ip_frag(headers.ip.is_some_and(|ip| ip.is_fragment))
-        .l3_hdr_type(l3_kind(headers).number() as u8)
-        .l4_hdr_type(l4_kind(headers).number() as u8)
+        .ip_frag(told.ip.is_some_and(|ip| ip.is_fragment))
+        .l3_hdr_type(l3_kind(told).number() as u8)
+        .l4_hdr_type(l4_kind(told).number() as u8)
         .cv(tci.is_some())
         .vlan_info(tci.unwrap_or(0))
         .srqn(rq.user_index)
         .qpn(tag)
         .opcode(CqeOpcode::ResponderSend);
     lro::take(rq, nic, frame, &cqe, segment);
+}
+
+/// What the checksums say: of a frame with a tunnel, those around it as well as those inside, of which UDP's around it
+/// may be absent.
+fn verdict(frame: &[u8], headers: &Headers, inner: Option<&Headers>) -> Verdict {
+    let outer = checksum::verify(frame, headers);
+    let Some(inner) = inner else { return outer };
+    let within = checksum::verify(frame, inner);
+    Verdict { l3_ok: outer.l3_ok && within.l3_ok, l4_ok: within.l4_ok && (outer.l4_ok || headers.l4.is_none()) }
 }
 
 fn l3_kind(headers: &Headers) -> L3Header {

@@ -7,11 +7,11 @@ use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, InlineSegHeader, SEGMENT, WqeOpcode};
 
+use super::offload::{WrongHeaders, divide, finished};
 use crate::engine::charge::charge;
 use crate::engine::completion;
 use crate::engine::umr;
 use crate::engine::wqe::{self, WqePosition};
-use crate::ethernet::{self, C_VLAN, Headers, S_VLAN, checksum, segment};
 use crate::function::{Function, Nic};
 use crate::objects::{Executed, Failure, MkeyRights, Pace, Sq};
 use crate::strict::rules;
@@ -24,8 +24,6 @@ const WQES: usize = 16;
 const INLINE_START: usize = 2;
 /// `opmod` of a large send that is a multi-packet WQE.
 const MULTI_PACKET: u8 = 1;
-/// Lowest bit of `insert.type`: an S-VLAN tag. PRM "Ethernet Segment".
-const SERVICE_TAG: u16 = 1;
 
 /// Lets send queues with work send in turn, as long as the port accepts frames.
 pub(crate) fn send(f: &mut Function) -> bool {
@@ -213,6 +211,12 @@ const fn bad_operation() -> Failure {
     Failure::new(CqeSyndrome::LocalQpOperation)
 }
 
+impl From<WrongHeaders> for Failure {
+    fn from(_: WrongHeaders) -> Self {
+        bad_operation()
+    }
+}
+
 /// Executes a WQE; its frames are added to `frames`.
 fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
     match ctrl.opcode() {
@@ -243,10 +247,10 @@ fn make_one(sq: &Sq, nic: &Nic, wqe: &[u8], is_large: bool, frames: &mut VecDequ
     let mut frame = header.to_vec();
     gather(sq, nic, segments, &mut frame)?;
     if is_large {
-        return divide(&eth, frame, header.len(), frames);
+        return Ok(divide(sq, nic, &eth, &frame, header.len(), frames)?);
     }
     let may_tag = header.is_empty();
-    frames.push_back(finished(frame, &eth, may_tag));
+    frames.push_back(finished(sq, nic, &eth, frame, may_tag)?);
     Ok(())
 }
 
@@ -269,7 +273,9 @@ fn make_equal(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) ->
     if !packets.len().is_multiple_of(size) {
         return Err(Failure::new(CqeSyndrome::LocalLength));
     }
-    frames.extend(packets.chunks(size).map(|packet| finished(packet.to_vec(), &eth, true)));
+    for packet in packets.chunks(size) {
+        frames.push_back(finished(sq, nic, &eth, packet.to_vec(), true)?);
+    }
     Ok(())
 }
 
@@ -289,20 +295,9 @@ fn make_several(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) 
     while !segments.is_empty() {
         let mut frame = Vec::new();
         segments = gather_next(sq, nic, segments, &mut frame)?;
-        frames.push_back(finished(frame, &eth, true));
+        frames.push_back(finished(sq, nic, &eth, frame, true)?);
     }
     Ok(())
-}
-
-/// The frame with its checksums and its VLAN tag.
-fn finished(mut frame: Vec<u8>, eth: &EthSeg, may_tag: bool) -> Vec<u8> {
-    if eth.l3_csum() || eth.l4_csum() {
-        insert_checksums(&mut frame, eth);
-    }
-    if may_tag && eth.insert_vlan() {
-        insert_tag(&mut frame, eth);
-    }
-    frame
 }
 
 /// The inline header, and the segments after it.
@@ -349,30 +344,4 @@ fn gather_next<'a>(sq: &Sq, nic: &Nic, segments: &'a [u8], frame: &mut Vec<u8>) 
         return Err(Failure::new(CqeSyndrome::LocalProtection));
     }
     Ok(&segments[SEGMENT..])
-}
-
-fn insert_checksums(frame: &mut [u8], eth: &EthSeg) {
-    let headers = Headers::of(frame);
-    let Some(ip) = headers.ip else { return };
-    if eth.l3_csum() {
-        checksum::insert_l3(frame, &ip);
-    }
-    if eth.l4_csum()
-        && let Some(l4) = headers.l4
-    {
-        checksum::insert_l4(frame, &ip, &l4);
-    }
-}
-
-fn insert_tag(frame: &mut Vec<u8>, eth: &EthSeg) {
-    // `insert.type` shares its bits with the inline header's size, and `vlan_tci` with its first bytes.
-    let is_service = eth.inline_hdr_sz() & SERVICE_TAG != 0;
-    ethernet::insert_tag(frame, if is_service { S_VLAN } else { C_VLAN }, eth.inline_hdr_start());
-}
-
-/// Large send offload: divides a packet into frames after its header.
-fn divide(eth: &EthSeg, packet: Vec<u8>, header_len: usize, frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
-    let (header, payload) = packet.split_at(header_len);
-    segment::divide(header, payload, usize::from(eth.mss()), |frame| frames.push_back(frame))
-        .map_err(|_| bad_operation())
 }

@@ -131,9 +131,9 @@ const GENERAL: &[Honoured] = &[
 ];
 
 const ETHERNET: &[Honoured] = &[
-    ("csum_cap", "engine/ethernet/send.rs", "fn insert_checksums("),
+    ("csum_cap", "engine/ethernet/offload.rs", "fn insert_checksums("),
     ("vlan_cap", "engine/ethernet/receive.rs", "ethernet::strip_tag("),
-    ("wqe_vlan_insert", "engine/ethernet/send.rs", "fn insert_tag("),
+    ("wqe_vlan_insert", "engine/ethernet/offload.rs", "fn insert_tag("),
     ("self_lb_en_modifiable", "firmware/tir.rs", "select.self_lb_en()"),
     ("max_lso_cap", "engine/ethernet/send.rs", ".max_lso_cap()"),
     ("reg_umr_sq", "engine/ethernet/send.rs", "sq.context.reg_umr()"),
@@ -149,6 +149,19 @@ const ETHERNET: &[Honoured] = &[
     ("lro_time_stamp", "engine/ethernet/lro.rs", ".lro_timestamp_valid("),
     ("lro_min_mss_size", "firmware/tir.rs", ".lro_min_mss_size()"),
     ("lro_timer_supported_periods", "firmware/tir.rs", ".lro_timer_supported_periods()"),
+    ("tunnel_stateless_vxlan", "ethernet/tunnel.rs", "fn vxlan("),
+    ("max_vxlan_udp_ports", "firmware/vxlan.rs", ".max_vxlan_udp_ports()"),
+    ("tunnel_stateless_gre", "ethernet/tunnel.rs", "fn gre("),
+    ("tunnel_stateless_geneve_tx", "ethernet/tunnel.rs", "fn geneve("),
+    ("tunnel_stateless_geneve_rx", "firmware/tir.rs", "caps.tunnel_stateless_geneve_rx()"),
+    // Of any length.
+    ("max_geneve_opt_len", "ethernet/tunnel.rs", "fn geneve("),
+    ("tunnel_stateless_ip_over_ip", "ethernet/tunnel.rs", "fn packet("),
+    ("tunnel_stateless_ip_over_ip_tx", "ethernet/tunnel.rs", "fn packet("),
+    ("tunnel_stateless_ip_over_ip_rx", "firmware/tir.rs", "caps.tunnel_stateless_ip_over_ip_rx()"),
+    ("swp", "firmware/sq.rs", ".swp()"),
+    ("swp_csum", "engine/ethernet/offload.rs", "fn told("),
+    ("swp_lso", "engine/ethernet/offload.rs", "segment::divide("),
 ];
 
 /// Capabilities of flow tables as such.

@@ -656,7 +656,7 @@ fn queues_are_refused_what_is_wrong_with_them() {
     assert_eq!(c.refused(&sq(&|context, _| _ = context.w().cqn(99))), Syndrome::NoSuchCq);
     assert_eq!(c.refused(&sq(&|context, _| _ = context.w().tis_num_0(99))), Syndrome::NoSuchTis);
     assert_eq!(c.refused(&sq(&|context, _| _ = context.w().tis_lst_sz(2))), Syndrome::WqFeature);
-    assert_eq!(c.refused(&sq(&|context, _| _ = context.w().allow_swp(true))), Syndrome::WqFeature);
+    assert_eq!(c.refused(&sq(&|context, _| _ = context.w().hairpin(true))), Syndrome::WqFeature);
     assert_eq!(c.refused(&sq(&|context, _| _ = context.w().state(QueueState::Rdy))), Syndrome::QueueState);
     assert_eq!(c.refused(&sq(&|_, wq| _ = wq.w().pd(99))), Syndrome::NoSuchPd);
     assert_eq!(c.refused(&sq(&|_, wq| _ = wq.w().uar_page(3))), Syndrome::NoSuchUar);
@@ -907,4 +907,58 @@ fn objects_go_in_the_order_of_their_use() {
     assert_eq!(c.f.object_count(), before - 10);
     assert_eq!(c.refused(&sq), Syndrome::NoSuchSq);
     assert_eq!(c.refused(&entry), Syndrome::NoSuchFlowTable);
+}
+
+#[test]
+fn vxlan_has_its_port_and_as_many_more_as_are_announced() {
+    let mut rig = Rig::new();
+    let c = &mut rig.client;
+    let add = |port: u16| {
+        let mut command = AddVxlanUdpDportIn::default();
+        command.w().vxlan_udp_port(port);
+        command
+    };
+    let delete = |port: u16| {
+        let mut command = DeleteVxlanUdpDportIn::default();
+        command.w().vxlan_udp_port(port);
+        command
+    };
+    for port in [4789, 8472, 5000, 8472, 5001] {
+        c.exec(&add(port)).unwrap();
+    }
+    assert_eq!(c.refused(&add(5002)), Syndrome::TooManyVxlanPorts);
+    c.exec(&delete(5000)).unwrap();
+    assert_eq!(c.refused(&delete(5000)), Syndrome::NoSuchVxlanPort);
+    c.exec(&add(5002)).unwrap();
+    c.exec(&delete(4789)).unwrap();
+    assert!(c.f.nic.objects.steering.vxlan_ports.contains(4789), "VXLAN's own port stays");
+}
+
+#[test]
+fn inner_headers_are_hashed_by_tirs_that_look_inside_and_not_beside_outer_ones() {
+    let mut rig = Rig::new();
+    let tir = |rig: &Rig, looks_inside: bool, inner: u32, outer: u32| {
+        let mut command = create_tir(rig.domain, rig.rqtn);
+        let mut context = *command.ctx();
+        let (mut within, mut around) = (RxHashFieldSelect::ZERO, RxHashFieldSelect::ZERO);
+        within.w().selected_fields(inner);
+        around.w().selected_fields(outer);
+        context
+            .w()
+            .tunneled_offload_en(looks_inside)
+            .rx_hash_field_selector_inner(&within)
+            .rx_hash_field_selector_outer(&around);
+        command.w().ctx(&context);
+        command
+    };
+    for (looks_inside, inner, outer) in [(true, 3, 0), (true, 0, 3), (false, 0, 3)] {
+        let command = tir(&rig, looks_inside, inner, outer);
+        rig.client.exec(&command).unwrap();
+    }
+    for (looks_inside, inner, outer, refusal) in
+        [(false, 3, 0, Syndrome::CapabilityNotAnnounced), (true, 3, 3, Syndrome::TirHash)]
+    {
+        let command = tir(&rig, looks_inside, inner, outer);
+        assert_eq!(rig.client.refused(&command), refusal);
+    }
 }
