@@ -221,6 +221,31 @@ fn buffers_that_lie_behind_each_other_in_pages_are_one_piece_by_a_direct_list() 
 }
 
 #[test]
+fn a_changed_completion_does_not_free_memory_that_a_remote_reaches_by_a_direct_list() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card);
+    let (near, far) = (card.region(4096), private(&card, 4096));
+    let memory = std::sync::Arc::downgrade(&far);
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1).pages(12)).unwrap();
+    key.push(far.buffer(0..4096).unwrap()).unwrap();
+    let (_, remote) = b.register(&mut key, WRITABLE).unwrap();
+    let mut done = b.wait(SOON).unwrap();
+    assert!(key.settle(&done));
+    // A program says that the remote has invalidated the key.
+    done.result.as_mut().unwrap().operation = Operation::ReceivedInvalidate(remote.rkey);
+    assert!(key.settle(&done) && key.is_free());
+    key.parts().for_each(drop);
+    drop(far);
+    assert!(memory.upgrade().is_some(), "the remote still reaches it");
+    write(&mut a, &near, &pattern(4096, 3), remote);
+    key.renew().unwrap();
+    assert!(memory.upgrade().is_none(), "nobody reaches it any more");
+    is_refused(&mut a, &near, remote);
+    drop((a, b, key, near));
+    card.end_after(&[KEY]);
+}
+
+#[test]
 fn a_buffer_is_cut_in_two_and_joined_again() {
     let card = Card::new();
     let region = private(&card, 8192);

@@ -53,7 +53,9 @@ const LIST_UNIT: usize = 64;
 ///
 /// A key of [parts](KeyLayout::Parts) takes any buffers. A key of [pages](KeyLayout::Pages) is a direct list, by which
 /// the card finds a byte with one lookup less; its buffers must lie behind each other in pages: each but the last ends
-/// where a page ends, each but the first starts where one starts. It exists on an owned function only.
+/// where a page ends, each but the first starts where one starts. It exists on an owned function only. The card checks
+/// nothing but this key, so it keeps the regions of all buffers that it was ever registered with until it is
+/// [renewed](Self::renew) or dropped.
 ///
 /// If it is dropped while registered, a command destroys the key before the buffers are free. Buffers keep their
 /// regions registered, and by a key of parts the card checks each access against the regions' own keys, too.
@@ -62,6 +64,9 @@ pub struct FastKey {
     /// First field: dropped before the memory, so the card cannot access that any more.
     key: UmrKey,
     life: KeyLife,
+    /// Of a key of pages: the regions that it was registered with. That a key is free is known from completions, which
+    /// a program may have changed.
+    exposed: Vec<Arc<MemoryRegion>>,
     parts: Vec<Buffer>,
     /// Bytes of all parts.
     len: usize,
@@ -106,7 +111,7 @@ impl FastKey {
         let (parts, turns) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
         let (segments, pages) = (Vec::with_capacity(entries), Vec::with_capacity(pages));
         let lists = Lists { segments, pages, ends: (0, 0), most_inline, memory };
-        Ok(FastKey { key, life: KeyLife::default(), parts, len: 0, turns, lists })
+        Ok(FastKey { key, life: KeyLife::default(), exposed: Vec::new(), parts, len: 0, turns, lists })
     }
 
     /// Creates `count` keys of `pd`. Errors: as for [`create`](Self::create).
@@ -191,6 +196,7 @@ impl FastKey {
         self.key.end()?;
         self.key = fresh;
         self.life.renewed();
+        self.exposed.clear();
         Ok(())
     }
 
@@ -217,7 +223,10 @@ impl FastKey {
         self.check_rights(access)?;
         let (start, memory) = match self.key.options().layout {
             KeyLayout::Parts => (0, self.lists.of_parts(&self.parts)),
-            KeyLayout::Pages { .. } => self.lists.of_pages(self.len as u64),
+            KeyLayout::Pages { .. } => {
+                expose(&mut self.exposed, &self.parts);
+                self.lists.of_pages(self.len as u64)
+            }
         };
         let registration = Registration { variant: self.life.next_variant(), access, start, memory };
         Ok(post(&self.key, &registration)?)
@@ -320,6 +329,16 @@ impl Lists {
     }
 }
 
+/// Adds the regions of `parts` to `exposed`, each once.
+fn expose(exposed: &mut Vec<Arc<MemoryRegion>>, parts: &[Buffer]) {
+    for region in parts.iter().filter_map(Buffer::region) {
+        // Most often it is the one before, or the only one.
+        if !exposed.iter().rev().any(|known| Arc::ptr_eq(known, region)) {
+            exposed.push(Arc::clone(region));
+        }
+    }
+}
+
 /// Writes `entries` to `list`, padded with zeros.
 fn write_list<T, const N: usize>(list: &MemoryRegion, entries: &[T], entry: impl Fn(&T) -> [u8; N]) -> DataSegment {
     let mut bytes = 0;
@@ -334,7 +353,7 @@ fn write_list<T, const N: usize>(list: &MemoryRegion, entries: &[T], entry: impl
 
 impl Drop for FastKey {
     fn drop(&mut self) {
-        if self.is_free() {
+        if self.is_free() && self.exposed.is_empty() {
             return;
         }
         // Registered, or a registration is in flight: the remote may access the buffers until the key is destroyed.
@@ -343,6 +362,7 @@ impl Drop for FastKey {
         {
             tracing::error!(%error, "a key for fast registration was not destroyed; its buffers are leaked");
             self.parts.drain(..).for_each(std::mem::forget);
+            self.exposed.drain(..).for_each(std::mem::forget);
             std::mem::forget(self.lists.memory.take());
         }
     }
