@@ -1,7 +1,8 @@
 //! Header fields of a frame that steering, checksums and segmentation use, and their offsets.
 
 use etherparse::{
-    EtherType, Ipv6ExtensionSlice, LaxLinkExtSlice, LaxNetSlice, LaxSlicedPacket, LinkSlice, TransportSlice, ip_number,
+    EtherType, IpNumber, Ipv6ExtensionsSlice, LaxLinkExtSlice, LaxNetSlice, LaxSlicedPacket, LinkSlice, TransportSlice,
+    ip_number,
 };
 
 use super::{HEADER, S_VLAN, TAG};
@@ -103,22 +104,19 @@ impl Headers {
         let authentication = match &sliced.net {
             Some(LaxNetSlice::Ipv4(packet)) => {
                 headers.ip = Some(ipv4(packet, at));
-                packet.extensions().auth
+                packet.extensions().auth.map(|header| header.spi())
             }
             Some(LaxNetSlice::Ipv6(packet)) => {
                 headers.ip = Some(ipv6(packet, at));
-                packet.extensions().clone().into_iter().find_map(|extension| match extension {
-                    Ipv6ExtensionSlice::Authentication(header) => Some(header),
-                    _ => None,
-                })
+                authenticated(packet.extensions())
             }
             _ => None,
         };
         let Some(ip) = &mut headers.ip else { return headers };
-        if let Some(header) = authentication {
+        if let Some(spi) = authentication {
             // A card treats packets with an authentication header (AH) as an unknown protocol, and parses no further.
             ip.protocol = ip_number::AUTH.0;
-            headers.spi = Some(header.spi());
+            headers.spi = Some(spi);
             return headers;
         }
         if ip.protocol == ip_number::ENCAPSULATING_SECURITY_PAYLOAD.0 && !ip.is_fragment {
@@ -139,6 +137,23 @@ impl Headers {
     /// Whether the destination is a multicast or broadcast address.
     pub fn is_group(&self) -> bool {
         self.destination[0] & 1 != 0
+    }
+}
+
+/// Security parameter index of the authentication header (AH) among `extensions`.
+///
+/// Not by etherparse's own iterator over them: where a packet ends amid an extension, or a header is not in its place,
+/// that reads the header behind the end of the slice (etherparse 0.21).
+fn authenticated(extensions: &Ipv6ExtensionsSlice<'_>) -> Option<u32> {
+    let (mut next, mut rest) = (extensions.first_header()?, extensions.slice());
+    loop {
+        let (number, units) = (rest.first()?, usize::from(*rest.get(1)?));
+        let len = match next {
+            ip_number::AUTH => return rest.get(4..)?.first_chunk().copied().map(u32::from_be_bytes),
+            ip_number::IPV6_FRAG => 8,
+            _ => (units + 1) * 8,
+        };
+        (next, rest) = (IpNumber(*number), rest.get(len..)?);
     }
 }
 

@@ -55,6 +55,39 @@ fn a_fragment_has_no_ports() {
     assert_eq!(headers.l4, None);
 }
 
+/// A frame of IPv6 with the extension headers `extensions`, of which the first has number `first`.
+fn extended(first: u8, extensions: &[u8]) -> Vec<u8> {
+    let mut frame = [&[2; 12][..], &[0x86, 0xdd]].concat();
+    frame.extend([0x60, 0, 0, 0, 0, extensions.len() as u8, first, 64]);
+    frame.extend([1; 32]);
+    frame.extend(extensions);
+    frame
+}
+
+#[test]
+fn an_authentication_header_is_found_behind_other_extensions() {
+    // Destination options, then AH of 12 bytes and 4 of authentication, of a TCP packet.
+    let options = [51, 0, 1, 4, 0, 0, 0, 0];
+    let authentication = [6, 2, 0, 0, 0xa1, 0xa2, 0xa3, 0xa4, 0, 0, 0, 1, 9, 9, 9, 9];
+    let headers = Headers::of(&extended(60, &[&options[..], &authentication].concat()));
+    assert_eq!((headers.spi, headers.ip.unwrap().protocol), (Some(0xa1a2_a3a4), 51));
+}
+
+#[test]
+fn a_packet_that_ends_amid_its_extensions_is_read_no_further() {
+    // Options, routing and AH that are longer than what is left, and a header out of its place.
+    for (first, extensions) in [
+        (60, &[6, 9, 1, 4, 0, 0, 0, 0][..]),
+        (43, &[6, 0, 0]),
+        (60, &[51, 0, 1, 4, 0, 0, 0, 0, 6, 200, 0, 0]),
+        (60, &[0, 0, 1, 4, 0, 0, 0, 0]),
+        (44, &[]),
+    ] {
+        let headers = Headers::of(&extended(first, extensions));
+        assert_eq!((headers.spi, headers.l4), (None, None), "{first} {extensions:?}");
+    }
+}
+
 #[test]
 fn padding_belongs_to_the_frame_and_not_to_the_packet() {
     let mut frame = udp(b"x");
