@@ -15,15 +15,9 @@ pub struct Software {
 }
 
 impl Software {
-    /// A bash function `ceph` that runs one of the programs of [`ceph`](Self::ceph): `ceph ceph_perf_msgr_server ...`.
-    pub const CEPH: &str = r#"
-ceph() {
-    libraries=/opt/ceph/usr/lib/x86_64-linux-gnu
-    program=$1
-    shift
-    LD_LIBRARY_PATH=$libraries:$libraries/ceph /opt/ceph/usr/bin/$program "$@"
-}
-"#;
+    /// A command that runs one of the programs of [`ceph`](Self::ceph): its name follows, and its arguments.
+    pub const CEPH: &str = "env PATH=/opt/ceph/usr/bin:$PATH \
+        LD_LIBRARY_PATH=/opt/ceph/usr/lib/x86_64-linux-gnu:/opt/ceph/usr/lib/x86_64-linux-gnu/ceph";
 
     /// A bash function `dpdk` that runs a program on the libraries of [`dpdk`](Self::dpdk): `dpdk dpdk-testpmd ...`.
     pub const DPDK: &str = r#"

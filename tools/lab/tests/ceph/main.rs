@@ -59,7 +59,7 @@ fn boot(name: &str, arguments: &[&str]) -> Result<Lab, Report> {
 
 /// A script that runs one of Ceph's programs on function `device`.
 fn ceph(device: &str, command: &str) -> String {
-    format!("{SETTINGS}{}\nceph {command} --ms_async_rdma_device_name={device}", Software::CEPH)
+    format!("{SETTINGS}{} {command} --ms_async_rdma_device_name={device}", Software::CEPH)
 }
 
 /// Ceph's server, on the first function.

@@ -9,7 +9,7 @@ use mlx5_ceph::wire::{OSD_OP, OsdOp, OsdReply};
 use mlx5_ceph::{Event, Messenger, MessengerOptions};
 use mlx5_dv::Device;
 
-use super::common::{Failure, Idle, content};
+use super::common::{Contents, Failure, Idle};
 
 #[derive(Debug, Default, Args)]
 // The command has the name already.
@@ -29,6 +29,7 @@ impl Server {
         self,
         device: &Arc<Device>,
         mut options: MessengerOptions,
+        empty_turns: u32,
         bind: SocketAddr,
         bound: impl FnOnce(SocketAddr),
         is_done: impl Fn() -> bool,
@@ -38,13 +39,14 @@ impl Server {
         let at = messenger.bind(bind)?;
         println!("serving at {at}");
         bound(at);
-        let (mut operations, mut bytes, mut idle) = (0u64, 0u64, Idle::default());
+        let (mut operations, mut bytes, mut idle) = (0u64, 0u64, Idle::new(empty_turns));
+        let mut contents = Contents::default();
         while !is_done() {
             let moved = messenger.poll()?;
             while let Some(event) = messenger.next_event() {
                 match event {
                     Event::Message(peer, message) if message.header.kind == OSD_OP => {
-                        let (tid, reply) = answer(&message)?;
+                        let (tid, reply) = answer(&message, &mut contents)?;
                         messenger.send(peer, Message::new(reply.header(tid), reply.encode(), Arc::default()));
                         (operations, bytes) = (operations + 1, bytes + message.data.len() as u64);
                         if self.kill_every > 0 && operations.is_multiple_of(self.kill_every) {
@@ -69,19 +71,14 @@ impl Server {
     }
 }
 
-/// Checks an operation's bytes: those of ceph_perf_msgr_client are zeros, those of our own differ by place and
-/// operation. Returns its transaction and the answer.
-fn answer(message: &Message) -> Result<(u64, OsdReply), Failure> {
+/// Checks an operation's bytes. Returns its transaction and the answer.
+fn answer(message: &Message, contents: &mut Contents) -> Result<(u64, OsdReply), Failure> {
     let op = OsdOp::decode(&message.front)?;
     let data = &message.data;
     if op.bytes as usize != data.len() {
         return Err(format!("an operation of {} bytes came with {}", op.bytes, data.len()).into());
     }
-    let is_right = match message.header.tid {
-        0 => data.iter().all(|byte| *byte == 0),
-        tid => **data == content(tid, data.len()),
-    };
-    if !is_right {
+    if !contents.is_right(message.header.tid, data) {
         return Err(format!("operation {}: its bytes came changed", message.header.tid).into());
     }
     Ok((message.header.tid, OsdReply { object: op.object, result: 0 }))
