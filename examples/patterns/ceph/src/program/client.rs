@@ -11,7 +11,7 @@ use mlx5_ceph::wire::{OSD_OP_REPLY, OsdOp, OsdReply};
 use mlx5_ceph::{Event, Messenger, MessengerOptions, PeerId};
 use mlx5_dv::Device;
 
-use super::common::{Contents, Failure, Idle};
+use super::common::{CONTENTS, Failure, Idle, content};
 
 /// How long no answer may come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -59,19 +59,18 @@ impl Client {
         self,
         device: &Arc<Device>,
         mut options: MessengerOptions,
-        empty_turns: u32,
         server: SocketAddr,
     ) -> Result<(), Failure> {
         options.nonce = std::process::id();
         let mut messenger = Messenger::new(device, options)?;
-        let contents = Contents::new(self.size as usize);
+        let contents: Vec<_> = (0..CONTENTS).map(|kind| Arc::new(content(kind, self.size as usize))).collect();
         let mut jobs = BTreeMap::new();
         for _ in 0..self.jobs {
             let job = Job { next: 1, ..Job::default() };
             jobs.insert(messenger.connect(server)?, job);
         }
         let (begin, mut since, mut again, mut answers) = (Instant::now(), Instant::now(), 0, 0);
-        let mut idle = Idle::new(empty_turns);
+        let mut idle = Idle::default();
         for (peer, job) in &mut jobs {
             self.fill(&mut messenger, *peer, job, &contents);
         }
@@ -123,13 +122,13 @@ impl Client {
         Ok(())
     }
 
-    fn operation(&self, tid: u64, contents: &Contents) -> Message {
+    fn operation(&self, tid: u64, contents: &[Arc<Vec<u8>>]) -> Message {
         let op = OsdOp { object: "object-name".into(), pool: 1, tid, bytes: self.size };
-        Message::new(op.header(), op.encode(), Arc::clone(contents.of(tid)))
+        Message::new(op.header(), op.encode(), Arc::clone(&contents[(tid % CONTENTS) as usize]))
     }
 
     /// Sends operations until enough wait for an answer.
-    fn fill(&self, messenger: &mut Messenger, peer: PeerId, job: &mut Job, contents: &Contents) {
+    fn fill(&self, messenger: &mut Messenger, peer: PeerId, job: &mut Job, contents: &[Arc<Vec<u8>>]) {
         while job.open.len() < self.concurrency as usize && job.next <= self.ios {
             messenger.send(peer, self.operation(job.next, contents));
             job.open.insert(job.next);

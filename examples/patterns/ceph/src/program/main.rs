@@ -15,7 +15,7 @@ use mlx5_ceph::MessengerOptions;
 use mlx5_open::{Sim, program};
 
 use client::Client;
-use common::{EMPTY_TURNS, Failure};
+use common::Failure;
 use server::Server;
 
 /// Ceph's messenger over RDMA, client and server. Without a command both run in this process, on two functions of a
@@ -68,9 +68,6 @@ struct DeviceArguments {
     /// Chunks to receive into (ms_async_rdma_receive_queue_len).
     #[arg(long, default_value_t = 255, value_parser = clap::value_parser!(u32).range(1..=16383))]
     receive_queue_len: u32,
-    /// Polls without work after which the program sleeps, 50 us at a time.
-    #[arg(long, default_value_t = EMPTY_TURNS)]
-    empty_turns: u32,
 }
 
 impl DeviceArguments {
@@ -88,12 +85,12 @@ fn main() -> ExitCode {
         Some(Command::Server { device, server, bind }) => {
             let mut options = MessengerOptions::osd(0);
             device.apply(&mut options);
-            server.run(&mlx5_open::open(&device.device)?, options, device.empty_turns, bind, |_| (), || false)
+            server.run(&mlx5_open::open(&device.device)?, options, bind, |_| (), || false)
         }
         Some(Command::Client { device, client, server }) => {
             let mut options = MessengerOptions::client(0);
             device.apply(&mut options);
-            client.run(&mlx5_open::open(&device.device)?, options, device.empty_turns, server)
+            client.run(&mlx5_open::open(&device.device)?, options, server)
         }
     })
 }
@@ -107,12 +104,11 @@ fn both() -> Result<(), Failure> {
         let serving = scope.spawn(|| {
             let at = SocketAddr::from(([127, 0, 0, 1], 0));
             let told = |bound| address.0.send(bound).unwrap_or(());
-            Server::default()
-                .run(&far, MessengerOptions::osd(0), EMPTY_TURNS, at, told, || is_done.load(Ordering::Relaxed))
+            Server::default().run(&far, MessengerOptions::osd(0), at, told, || is_done.load(Ordering::Relaxed))
         });
         let patience = Duration::from_secs(10);
         let result = match address.1.recv_timeout(patience) {
-            Ok(server) => Client::default().run(&near, MessengerOptions::client(0), EMPTY_TURNS, server),
+            Ok(server) => Client::default().run(&near, MessengerOptions::client(0), server),
             Err(error) => Err(error.into()),
         };
         is_done.store(true, Ordering::Relaxed);

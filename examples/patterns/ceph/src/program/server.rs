@@ -9,7 +9,7 @@ use mlx5_ceph::wire::{OSD_OP, OsdOp, OsdReply};
 use mlx5_ceph::{Event, Messenger, MessengerOptions};
 use mlx5_dv::Device;
 
-use super::common::{Contents, Failure, Idle};
+use super::common::{CONTENTS, Failure, Idle, content};
 
 #[derive(Debug, Default, Args)]
 // The command has the name already.
@@ -29,7 +29,6 @@ impl Server {
         self,
         device: &Arc<Device>,
         mut options: MessengerOptions,
-        empty_turns: u32,
         bind: SocketAddr,
         bound: impl FnOnce(SocketAddr),
         is_done: impl Fn() -> bool,
@@ -39,14 +38,14 @@ impl Server {
         let at = messenger.bind(bind)?;
         println!("serving at {at}");
         bound(at);
-        let (mut operations, mut bytes, mut idle) = (0u64, 0u64, Idle::new(empty_turns));
-        let mut contents = Contents::default();
+        let (mut operations, mut bytes, mut idle) = (0u64, 0u64, Idle::default());
+        let mut expected = Expected::default();
         while !is_done() {
             let moved = messenger.poll()?;
             while let Some(event) = messenger.next_event() {
                 match event {
                     Event::Message(peer, message) if message.header.kind == OSD_OP => {
-                        let (tid, reply) = answer(&message, &mut contents)?;
+                        let (tid, reply) = answer(&message, &mut expected)?;
                         messenger.send(peer, Message::new(reply.header(tid), reply.encode(), Arc::default()));
                         (operations, bytes) = (operations + 1, bytes + message.data.len() as u64);
                         if self.kill_every > 0 && operations.is_multiple_of(self.kill_every) {
@@ -71,15 +70,57 @@ impl Server {
     }
 }
 
+/// What operations bring: those of ceph_perf_msgr_client zeros, and number 0; those of our own bytes that differ by
+/// place and operation. Made when it is first asked for: what a shorter operation brings is the start of it.
+#[derive(Debug, Default)]
+struct Expected {
+    zeros: Vec<u8>,
+    contents: [Vec<u8>; CONTENTS as usize],
+}
+
+impl Expected {
+    /// Whether the bytes of operation `tid` came unchanged.
+    fn is(&mut self, tid: u64, data: &[u8]) -> bool {
+        let (known, made): (_, fn(u64, usize) -> Vec<u8>) = match tid {
+            0 => (&mut self.zeros, |_, len| vec![0; len]),
+            tid => (&mut self.contents[(tid % CONTENTS) as usize], content),
+        };
+        if known.len() < data.len() {
+            *known = made(tid, data.len());
+        }
+        known[..data.len()] == *data
+    }
+}
+
 /// Checks an operation's bytes. Returns its transaction and the answer.
-fn answer(message: &Message, contents: &mut Contents) -> Result<(u64, OsdReply), Failure> {
+fn answer(message: &Message, expected: &mut Expected) -> Result<(u64, OsdReply), Failure> {
     let op = OsdOp::decode(&message.front)?;
     let data = &message.data;
     if op.bytes as usize != data.len() {
         return Err(format!("an operation of {} bytes came with {}", op.bytes, data.len()).into());
     }
-    if !contents.is_right(message.header.tid, data) {
+    if !expected.is(message.header.tid, data) {
         return Err(format!("operation {}: its bytes came changed", message.header.tid).into());
     }
     Ok((message.header.tid, OsdReply { object: op.object, result: 0 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_of_any_length_are_compared_and_damage_is_seen() {
+        let mut expected = Expected::default();
+        for len in [0, 4096, 100, 5000, 0] {
+            for tid in [1, 2, 9] {
+                assert!(expected.is(tid, &content(tid, len)), "{tid} {len}");
+                assert!(expected.is(0, &vec![0; len]));
+            }
+        }
+        let mut damaged = content(3, 300);
+        damaged[299] ^= 1;
+        assert!(!expected.is(3, &damaged) && !expected.is(0, &[0, 1]));
+        assert!(!expected.is(1, &content(2, 100)), "another operation's");
+    }
 }
