@@ -1,10 +1,8 @@
 //! The headers that offloads of sends work on: those of a frame, and of what is in its tunnel.
 
-use super::{Headers, Ip, L4, Tunnel, VxlanPorts};
+use etherparse::ether_type::{IPV4, IPV6};
 
-/// EtherTypes of packets of IP.
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+use super::{Headers, Ip, L4, Tunnel, VxlanPorts, checksum};
 
 /// A network header, and the transport header behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +26,19 @@ impl Layer {
 
     /// Those that software found at these offsets; 0 for no transport header. `None` if they are not there.
     pub fn told(frame: &[u8], ip_at: usize, is_v4: bool, l4_at: usize, is_tcp: bool) -> Option<Layer> {
-        let found = Headers::of_packet(frame.get(ip_at..)?, if is_v4 { IPV4 } else { IPV6 }).moved(ip_at);
+        let found = Headers::of_packet(frame.get(ip_at..)?, if is_v4 { IPV4.0 } else { IPV6.0 }).moved(ip_at);
         let l4 = found.l4.filter(|l4| (l4.at, l4.is_tcp) == (l4_at, is_tcp));
         (l4.is_some() || l4_at == 0).then_some(Layer { ip: found.ip?, l4 })
+    }
+
+    /// Computes the header's checksum, and that of TCP or UDP, as asked for.
+    pub fn insert_checksums(&self, frame: &mut [u8], l3: bool, l4: bool) {
+        if l3 {
+            checksum::insert_l3(frame, &self.ip);
+        }
+        if let Some(header) = self.l4.filter(|_| l4) {
+            checksum::insert_l4(frame, &self.ip, &header);
+        }
     }
 }
 

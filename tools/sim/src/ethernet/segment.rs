@@ -1,6 +1,6 @@
 //! Large send offload (LSO): divides a TCP or UDP packet into frames. PRM "Ethernet Segment".
 
-use super::{Ip, Layer, Layers, checksum};
+use super::{Ip, Layer, Layers};
 
 /// TCP flags for the last segment only: FIN, PSH; and for the first only: CWR.
 const LAST_ONLY: u8 = 0x01 | 0x08;
@@ -50,19 +50,12 @@ pub(crate) fn divide(
             set_tcp(&mut frame[l4.at..], (number * size) as u32, number == 0, number + 1 == count);
         }
         if let Some(inner) = inner {
-            insert_checksums(&mut frame, &inner, true);
+            inner.insert_checksums(&mut frame, true, true);
         }
-        insert_checksums(&mut frame, &outer, inner.is_none() || checks_tunnel);
+        outer.insert_checksums(&mut frame, true, inner.is_none() || checks_tunnel);
         sink(frame);
     }
     Ok(())
-}
-
-fn insert_checksums(frame: &mut [u8], layer: &Layer, with_l4: bool) {
-    checksum::insert_l3(frame, &layer.ip);
-    if let Some(l4) = layer.l4.filter(|_| with_l4) {
-        checksum::insert_l4(frame, &layer.ip, &l4);
-    }
 }
 
 /// Sets the lengths of a layer up to the frame's end, and IPv4's identification.

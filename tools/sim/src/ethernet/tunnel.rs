@@ -1,6 +1,6 @@
 //! Frames and packets in tunnels: VXLAN (RFC 7348), GENEVE (RFC 8926), GRE (RFC 2784, 2890), IP in IP (RFC 2003, 4213).
 
-use etherparse::ip_number;
+use etherparse::{ether_type, ip_number};
 
 use super::{HEADER, Headers};
 
@@ -18,8 +18,8 @@ const HAS_VNI: u8 = 0x08;
 const GRE_WORDS: [u16; 3] = [0x8000, 0x2000, 0x1000];
 /// Protocol types of what is inside: a frame, or a packet of IP.
 const FRAME: u16 = 0x6558;
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+const IPV4: u16 = ether_type::IPV4.0;
+const IPV6: u16 = ether_type::IPV6.0;
 
 /// The ports of VXLAN: its own, which is always one, and those that commands added. PRM "ADD_VXLAN_UDP_DPORT".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use mlx5_prm::wqe::EthSeg;
 
-use crate::ethernet::{self, C_VLAN, Layer, Layers, S_VLAN, checksum, segment};
+use crate::ethernet::{self, C_VLAN, Layer, Layers, S_VLAN, segment};
 use crate::function::Nic;
 use crate::objects::Sq;
 use crate::strict::rules;
@@ -56,26 +56,18 @@ fn insert_checksums(sq: &Sq, nic: &Nic, eth: &EthSeg, frame: &mut [u8]) -> Resul
     let Some(Layers { outer, inner }) = layers(sq, nic, eth, frame)? else { return Ok(()) };
     // The outer checksum of UDP covers the inner ones.
     if let Some(inner) = inner {
-        insert(frame, &inner, eth.l3_inner_csum(), eth.l4_inner_csum());
+        inner.insert_checksums(frame, eth.l3_inner_csum(), eth.l4_inner_csum());
     }
-    insert(frame, &outer, eth.l3_csum(), eth.l4_csum());
+    outer.insert_checksums(frame, eth.l3_csum(), eth.l4_csum());
     Ok(())
-}
-
-fn insert(frame: &mut [u8], layer: &Layer, l3: bool, l4: bool) {
-    if l3 {
-        checksum::insert_l3(frame, &layer.ip);
-    }
-    if l4 && let Some(l4) = layer.l4 {
-        checksum::insert_l4(frame, &layer.ip, &l4);
-    }
 }
 
 /// The headers of a frame: where the WQE says, otherwise where the card finds them. It looks into tunnels for what asks
 /// for that.
 fn layers(sq: &Sq, nic: &Nic, eth: &EthSeg, frame: &[u8]) -> Result<Option<Layers>, WrongHeaders> {
-    let offsets = [eth.swp_outer_l3_offset(), eth.swp_outer_l4_offset(), eth.swp_inner_l3_offset()];
-    if offsets != [0; 3] || eth.swp_inner_l4_offset() != 0 {
+    let outer = [eth.swp_outer_l3_offset(), eth.swp_outer_l4_offset()];
+    let inner = [eth.swp_inner_l3_offset(), eth.swp_inner_l4_offset()];
+    if [outer, inner] != [[0; 2]; 2] {
         let told = if sq.context.allow_swp() { told(frame, eth) } else { None };
         return told.map(Some).ok_or_else(|| {
             nic.strict.report(rules::SOFTWARE_PARSER, || {
