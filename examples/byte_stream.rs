@@ -258,9 +258,8 @@ struct Receiving {
     uncredited: u16,
     /// Bytes read that are not the other end's target again. Its first half is the first target.
     free: usize,
-    /// Which half of the ring is the next target.
-    half: usize,
-    /// The other end's list of targets, its byte order, and the entry to write next.
+    /// The other end's list of targets, its byte order, and the entry to write next. As there are two, it is also the
+    /// number of the half of the ring that goes there.
     list: Target,
     is_big_endian: bool,
     entry: usize,
@@ -302,7 +301,6 @@ impl RSocket {
                 read: 0,
                 uncredited: 0,
                 free: RING / 2,
-                half: 1,
                 list: none,
                 is_big_endian: false,
                 entry: 1,
@@ -480,13 +478,13 @@ impl RSocket {
             return Ok(());
         }
         let Some(mut note) = self.notes.pop() else { return Ok(()) };
-        let Receiving { list, entry, half, is_big_endian, read, .. } = self.receiving;
+        let Receiving { list, entry, is_big_endian, read, .. } = self.receiving;
         note.set_len(if has_half { TARGET } else { 0 });
         if has_half {
-            let target = Target { address: self.region.remote_at(half * RING / 2), len: RING / 2 };
+            let target = Target { address: self.region.remote_at(entry * RING / TARGETS), len: RING / 2 };
             note.as_mut_slice().copy_from_slice(&target.bytes(is_big_endian));
             self.receiving.free -= RING / 2;
-            (self.receiving.half, self.receiving.entry) = (1 - half, (entry + 1) % TARGETS);
+            self.receiving.entry = (entry + 1) % TARGETS;
         }
         self.receiving.uncredited = 0;
         let remote = RemoteAddress { addr: list.address.addr + (entry * TARGET) as u64, ..list.address };
