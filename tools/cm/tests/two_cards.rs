@@ -9,7 +9,7 @@ use mlx5_cm::{
     CmRejectReason, Config, ConnectionId, ConnectionManager, Event, ManagerError, Parameters, Route, Service,
 };
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
-use mlx5_dv::queue::{Connection, ConnectionOptions};
+use mlx5_dv::queue::{Connection, ConnectionOptions, Hub, HubOptions};
 use mlx5_dv::{Device, Options};
 use mlx5_neighbours::Neighbours;
 use mlx5_open::Sim;
@@ -123,18 +123,18 @@ fn thousand(seed: u64) -> impl PartialEq + std::fmt::Debug {
     const ALL: u32 = 1000;
     let mut pair = Pair::new(seed, 50_000);
     let remote = pair.remote();
-    let regions = pair
-        .devices
-        .each_ref()
-        .map(|device| MemoryRegion::allocate(&Pd::alloc(device).unwrap(), 4096, AccessFlags::LOCAL_WRITE).unwrap());
-    let queue_pair = |end: usize| {
-        let mut options = ConnectionOptions::default();
-        (options.send_depth, options.recv_depth) = (1, 1);
-        Connection::new(regions[end].pd(), options).unwrap()
-    };
     // Made first: a manager that waits for the card meanwhile would miss messages.
-    let links: [Vec<Connection>; 2] = [0, 1].map(|end| (0..ALL).map(|_| queue_pair(end)).collect());
-    let qpn = |end: usize, number: u32| links[end][number as usize].queue_pair().qpn();
+    let hubs = pair.devices.each_ref().map(|device| {
+        let mut options = HubOptions::default();
+        (options.connections, options.each.send_depth) = (ALL, 1);
+        let mut hub = Hub::new(&Pd::alloc(device).unwrap(), options).unwrap();
+        for _ in 0..ALL {
+            hub.join(()).unwrap();
+        }
+        hub
+    });
+    let qpns = hubs.each_ref().map(|hub| hub.connections().map(|id| hub.local(id).unwrap().qpn).collect::<Vec<_>>());
+    let qpn = |end: usize, number: u32| qpns[end][number as usize];
     for number in 0..ALL {
         let offer = Parameters::new(qpn(0, number), 0).private_data(&number.to_be_bytes());
         pair.managers[0].connect(remote, Route::default(), &offer).unwrap();
@@ -163,7 +163,7 @@ fn thousand(seed: u64) -> impl PartialEq + std::fmt::Debug {
     assert_eq!((rejected, made, ended), (334, 666, [666; 2]));
     assert_eq!(pair.managers.each_ref().map(|manager| manager.connections()), [0, 0]);
     let Pair { world, cards, managers, devices } = pair;
-    drop((links, managers, regions, devices));
+    drop((hubs, managers, devices));
     // Strict mode tells of objects that are left when a card is closed.
     assert_eq!(cards.each_ref().map(|card| card.function(0).strict().take()), [vec![], vec![]]);
     world.simulated().record()

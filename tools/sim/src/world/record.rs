@@ -2,13 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
+use twox_hash::XxHash3_64;
+
 use crate::function::{At, Observer, Seen};
 use crate::lock::lock;
 
 /// A hash over all observations, and their numbers. Runs with equal records did the same things at the same times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Record {
-    /// 64-bit FNV-1a hash over all observations: time, card, function, kind, and all bytes.
+    /// Hash over all observations: time, card, function, kind, and all bytes. XXH3-64, each piece seeded by the hash
+    /// before it.
     pub hash: u64,
     /// Commands fetched.
     pub commands: u64,
@@ -22,16 +25,9 @@ pub struct Record {
     pub events: u64,
 }
 
-impl Default for Record {
-    fn default() -> Self {
-        Record { hash: 0xcbf2_9ce4_8422_2325, commands: 0, sent: 0, received: 0, completions: 0, events: 0 }
-    }
-}
-
 impl Record {
     fn add(&mut self, bytes: &[u8]) {
-        const PRIME: u64 = 0x100_0000_01b3;
-        self.hash = bytes.iter().fold(self.hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
+        self.hash = XxHash3_64::oneshot_with_seed(self.hash, bytes);
     }
 
     fn add_all(&mut self, kind: u8, number: u32, bytes: &[u8]) {
