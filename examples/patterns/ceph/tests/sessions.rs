@@ -215,3 +215,31 @@ fn a_run_is_the_same_for_the_same_seed() {
     assert_eq!(run(8), run(8));
     assert_ne!(run(8), run(9));
 }
+
+#[test]
+fn who_waits_wakes_when_something_comes() {
+    let mut ends = Ends::new(11, 0, false);
+    let peer = ends.connect();
+    ends.client.send(peer, operation(1));
+    ends.until("it is answered", |ends| ends.answered(peer) == 1);
+    // Nothing comes: connections are looked at after some milliseconds.
+    let quiet = ends.pair.now() + Duration::from_millis(100);
+    ends.until("all is acknowledged", |ends| ends.pair.now() >= quiet);
+    ends.server.wait().unwrap();
+    assert!(!ends.server.poll().unwrap());
+    let begin = ends.pair.now();
+    ends.server.wait().unwrap();
+    let silence = ends.pair.now() - begin;
+    assert!(silence >= Duration::from_millis(4) && !ends.server.poll().unwrap(), "{silence:?}");
+    // Something comes.
+    ends.client.send(peer, operation(2));
+    let begin = ends.pair.now();
+    ends.client.wait().unwrap();
+    assert_eq!(ends.pair.now(), begin, "it has something to say");
+    ends.client.poll().unwrap();
+    ends.server.wait().unwrap();
+    let waited = ends.pair.now() - begin;
+    assert!(ends.server.poll().unwrap() && waited < silence / 4, "{waited:?} instead of {silence:?}");
+    ends.until("it is answered", |ends| ends.answered(peer) == 2);
+    ends.pair.assert_lawful();
+}

@@ -283,6 +283,17 @@ impl Messenger {
         Ok(moved)
     }
 
+    /// Waits until [`poll`](Self::poll) may have something to do, for a few milliseconds at most.
+    ///
+    /// # Errors
+    /// As for [`Stack::wait`].
+    pub fn wait(&mut self) -> Result<(), MessengerError> {
+        match self.talkative.is_empty() && self.events.is_empty() {
+            true => self.stack.wait(),
+            false => Ok(()),
+        }
+    }
+
     fn accepted(&mut self, stream: StreamId, from: SocketAddr) {
         self.statistics.streams += 1;
         let now = self.stack.clock().now();

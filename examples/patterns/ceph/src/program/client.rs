@@ -35,11 +35,13 @@ pub(super) struct Client {
     /// Break a connection after every this many answers: it is made again.
     #[arg(long, default_value_t = 0)]
     kill_every: u64,
+    #[command(flatten)]
+    idle: Idle,
 }
 
 impl Default for Client {
     fn default() -> Self {
-        Client { jobs: 4, concurrency: 16, ios: 2000, size: 4096, kill_every: 0 }
+        Client { jobs: 4, concurrency: 16, ios: 2000, size: 4096, kill_every: 0, idle: Idle::default() }
     }
 }
 
@@ -56,7 +58,7 @@ struct Job {
 impl Client {
     /// Runs to the end of all operations.
     pub(super) fn run(
-        self,
+        mut self,
         device: &Arc<Device>,
         mut options: MessengerOptions,
         server: SocketAddr,
@@ -70,7 +72,6 @@ impl Client {
             jobs.insert(messenger.connect(server)?, job);
         }
         let (begin, mut since, mut again, mut answers) = (Instant::now(), Instant::now(), 0, 0);
-        let mut idle = Idle::default();
         for (peer, job) in &mut jobs {
             self.fill(&mut messenger, *peer, job, &contents);
         }
@@ -102,7 +103,7 @@ impl Client {
             if !moved && since.elapsed() > PATIENCE {
                 return Err(format!("no answer for {} s; {answers} came", PATIENCE.as_secs()).into());
             }
-            idle.turn(moved);
+            self.idle.turn(moved, &mut messenger)?;
         }
         let (elapsed, done) = (begin.elapsed(), messenger.statistics());
         println!(

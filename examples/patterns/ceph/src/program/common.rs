@@ -1,13 +1,9 @@
 //! What both programs share.
 
-use std::time::Duration;
+use clap::Args;
+use mlx5_ceph::{Messenger, MessengerError};
 
 pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// How long an idle loop pauses.
-const PAUSE: Duration = Duration::from_micros(50);
-/// Turns without work until it pauses.
-const EMPTY_TURNS: u32 = 200;
 
 /// Different contents of operations.
 pub(super) const CONTENTS: u64 = 8;
@@ -17,15 +13,30 @@ pub(super) fn content(tid: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|at| (at * (2 * kind + 3) + (at >> 8) + 7 * kind) as u8).collect()
 }
 
-/// Pauses a loop that finds nothing to do.
-#[derive(Debug, Default)]
-pub(super) struct Idle(u32);
+/// Lets a loop that finds nothing to do sleep.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(super) struct Idle {
+    /// Turns without work until the program sleeps, and the card has to interrupt.
+    #[arg(long, default_value_t = EMPTY_TURNS)]
+    empty_turns: u32,
+    /// How many there were.
+    #[arg(skip)]
+    empty: u32,
+}
+
+const EMPTY_TURNS: u32 = 200;
+
+impl Default for Idle {
+    fn default() -> Self {
+        Idle { empty_turns: EMPTY_TURNS, empty: 0 }
+    }
+}
 
 impl Idle {
-    pub(super) fn turn(&mut self, moved: bool) {
-        self.0 = if moved { 0 } else { self.0 + 1 };
-        if self.0 > EMPTY_TURNS {
-            std::thread::sleep(PAUSE);
-        }
+    /// After each turn: whether it `moved` something.
+    pub(super) fn turn(&mut self, moved: bool, messenger: &mut Messenger) -> Result<(), MessengerError> {
+        self.empty = if moved { 0 } else { self.empty.saturating_add(1) };
+        if self.empty > self.empty_turns { messenger.wait() } else { Ok(()) }
     }
 }

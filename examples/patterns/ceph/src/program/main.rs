@@ -73,6 +73,7 @@ struct DeviceArguments {
 impl DeviceArguments {
     fn apply(&self, options: &mut MessengerOptions) {
         let stack = &mut options.stack;
+        stack.events = true;
         (stack.buffer_size, stack.gid_index) = (self.buffer_size as usize, self.gid_index);
         (stack.send_buffers, stack.receive_queue_len) = (self.send_buffers, self.receive_queue_len);
     }

@@ -21,12 +21,14 @@ pub(super) struct Server {
     /// Give lossy sessions, as ceph_perf_msgr_server does: clients that lose their connection begin anew.
     #[arg(long)]
     lossy: bool,
+    #[command(flatten)]
+    idle: Idle,
 }
 
 impl Server {
     /// Serves until `is_done`. `bound` is told where it listens.
     pub(super) fn run(
-        self,
+        mut self,
         device: &Arc<Device>,
         mut options: MessengerOptions,
         bind: SocketAddr,
@@ -38,7 +40,7 @@ impl Server {
         let at = messenger.bind(bind)?;
         println!("serving at {at}");
         bound(at);
-        let (mut operations, mut bytes, mut idle) = (0u64, 0u64, Idle::default());
+        let (mut operations, mut bytes) = (0u64, 0u64);
         let mut expected = Expected::default();
         while !is_done() {
             let moved = messenger.poll()?;
@@ -64,7 +66,7 @@ impl Server {
                     _ => {}
                 }
             }
-            idle.turn(moved);
+            self.idle.turn(moved, &mut messenger)?;
         }
         Ok(())
     }

@@ -192,6 +192,19 @@ impl Stack {
         Ok(moved)
     }
 
+    /// Waits until [`poll`](Self::poll) may have something to do: for the card, and for a few milliseconds, as the
+    /// connections that carry lines are looked at from time to time.
+    ///
+    /// # Errors
+    /// As for [`Streams::wait`].
+    pub fn wait(&mut self) -> Result<(), Error> {
+        match self.next_look.saturating_sub(self.clock.now()) {
+            Duration::ZERO => Ok(()),
+            left if self.events.is_empty() => self.streams.wait(left),
+            _ => Ok(()),
+        }
+    }
+
     /// Looks at the connections that carry lines.
     fn look(&mut self, now: Duration) -> Result<bool, Error> {
         let mut moved = false;

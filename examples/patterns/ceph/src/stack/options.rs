@@ -27,6 +27,8 @@ pub struct StackOptions {
     pub service_level: u8,
     /// Traffic class: DSCP and ECN. Default: 96.
     pub traffic_class: u8,
+    /// Whether [`Stack::wait`](super::Stack::wait) sleeps until the card interrupts. Default: no.
+    pub events: bool,
     /// How long an exchange may take. Default: 10 s.
     pub patience: Duration,
 }
@@ -42,6 +44,7 @@ impl Default for StackOptions {
             gid_index: 0,
             service_level: 3,
             traffic_class: 96,
+            events: false,
             patience: Duration::from_secs(10),
         }
     }
@@ -54,6 +57,7 @@ impl StackOptions {
         let mut each = ConnectionOptions::default();
         // One more than is used: the beacon always has room.
         each.send_depth = self.send_depth + 2;
+        each.events = self.events;
         each.gid_index = self.gid_index;
         each.service_level = self.service_level;
         each.traffic_class = self.traffic_class;

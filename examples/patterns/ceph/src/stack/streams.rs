@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mlx5_dv::objects::{Buffer, Pd};
 use mlx5_dv::queue::{
@@ -385,6 +386,17 @@ impl Streams {
         stream.wants_to_write = false;
         self.events.push_back(StreamEvent::Writable(id));
         true
+    }
+
+    /// Waits until the card has done something, at most for `timeout`.
+    ///
+    /// # Errors
+    /// As for [`Hub::wait`], but for a timeout.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        match self.hub.wait(timeout) {
+            Err(Error::Timeout { .. }) => Ok(()),
+            waited => waited,
+        }
     }
 
     fn received(&mut self, id: StreamId, bytes: usize, buffer: Option<Buffer>) {
