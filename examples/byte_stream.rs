@@ -9,22 +9,19 @@
 //! of messages that may be sent in all.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
+use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Service};
 use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, RemoteAddress};
-use mlx5_dv::{Device, Options as DeviceOptions};
+use mlx5_examples::managed::{self, EndOptions, PATIENCE};
 use mlx5_examples::pingpong::Failure;
-use mlx5_neighbours::Ipv4Cidr;
-use mlx5_open::{Sim, program};
+use mlx5_open::program;
 
-/// How long a client waits for its server, and a server for its client.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How long no byte may move.
 const SOON: Duration = Duration::from_secs(60);
 
@@ -32,20 +29,11 @@ const SOON: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Parser)]
 #[command(name = "byte_stream")]
 struct Options {
-    /// Connect to the server at this address. Without one both ends run in this process.
-    host: Option<IpAddr>,
-    /// Run as server: serve one client.
-    #[arg(long, conflicts_with = "host")]
-    listen: bool,
+    #[command(flatten)]
+    end: EndOptions,
     /// Port of the server.
     #[arg(short, long, default_value_t = 7471)]
     port: u16,
-    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
-    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
-    device: String,
-    /// IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
-    ip: Option<Ipv4Cidr>,
     /// Number of transfers each way.
     #[arg(short = 'C', long, default_value_t = 1000)]
     count: usize,
@@ -56,41 +44,22 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    program::run("byte_stream", || run(&options))
-}
-
-fn run(options: &Options) -> Result<(), Failure> {
-    if options.host.is_none() && !options.listen {
-        return both_ends(options);
-    }
-    let mut with = DeviceOptions::default();
-    with.ipv4 = options.ip.map(|network| network.address());
-    let device = mlx5_open::open_with(&options.device, with)?;
-    let manager = ConnectionManager::start(&device, options.ip)?;
-    match options.host {
-        Some(host) => client(RSocket::new(&device, manager)?, options, host),
-        None => server(RSocket::new(&device, manager)?, options),
-    }
-}
-
-/// Client and server on two functions of a software card.
-fn both_ends(options: &Options) -> Result<(), Failure> {
-    let sim = Sim::builder().functions(2).build()?;
-    let devices = [sim.open(0)?, sim.open(1)?];
-    let host = devices[1].gids().first().ok_or("the function has no GID")?.address;
-    std::thread::scope(|scope| {
-        let run = |at: usize| RSocket::new(&devices[at], ConnectionManager::new(&devices[at], None)?);
-        let server = scope.spawn(move || server(run(1)?, options));
-        client(run(0)?, options, host.into())?;
-        server.join().map_err(|_| "the server's thread panicked")?
+    program::run("byte_stream", || {
+        options.end.run(Service::tcp(options.port), |end| {
+            let remote = end.remote;
+            let socket = RSocket::new(end)?;
+            match remote {
+                Some(remote) => client(socket, &options, remote),
+                None => server(socket, &options),
+            }
+        })
     })
 }
 
 /// Bytes that each end sends before the transfers.
 const HELLO: usize = 16;
 
-fn client(mut socket: RSocket, options: &Options, host: IpAddr) -> Result<(), Failure> {
-    let remote = SocketAddr::new(host, options.port);
+fn client(mut socket: RSocket, options: &Options, remote: SocketAddr) -> Result<(), Failure> {
     socket.connect(remote)?;
     println!("connected to {remote}");
     let begin = Instant::now();
@@ -103,7 +72,7 @@ fn client(mut socket: RSocket, options: &Options, host: IpAddr) -> Result<(), Fa
 }
 
 fn server(mut socket: RSocket, options: &Options) -> Result<(), Failure> {
-    socket.accept(options.port)?;
+    socket.accept()?;
     let begin = Instant::now();
     socket.receive(HELLO)?;
     socket.send(HELLO)?;
@@ -273,8 +242,8 @@ fn buffers(pd: &Arc<Pd>, count: usize, len: usize) -> Result<Vec<Buffer>, Failur
 }
 
 impl RSocket {
-    fn new(device: &Arc<Device>, manager: ConnectionManager) -> Result<Self, Failure> {
-        let pd = Pd::alloc(device)?;
+    fn new(managed::End { device, manager, .. }: managed::End) -> Result<Self, Failure> {
+        let pd = Pd::alloc(&device)?;
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         let region = MemoryRegion::allocate(&pd, RING + TARGETS * TARGET, access)?;
         let receives = CREDIT as usize + CONTROL;
@@ -332,31 +301,16 @@ impl RSocket {
         Ok(())
     }
 
-    /// Connects to `remote`. A server that does not listen yet is asked again.
     fn connect(&mut self, remote: SocketAddr) -> Result<(), Failure> {
-        let begin = Instant::now();
-        loop {
-            self.manager.connect(remote, Route::default(), &self.parameters())?;
-            match self.manager.wait(PATIENCE)? {
-                (id, Event::ConnectResponse { private_data, .. }) => {
-                    self.greeted(id, &private_data)?;
-                    return Ok(self.manager.ready(id, &[])?);
-                }
-                (_, Event::Rejected { reason, .. }) if begin.elapsed() > PATIENCE => {
-                    return Err(format!("{remote} rejects: {reason}").into());
-                }
-                (_, Event::Rejected { .. }) => std::thread::sleep(Duration::from_millis(100)),
-                (_, other) => return Err(format!("no connection to {remote}: {other:?}").into()),
-            }
-        }
+        let parameters = self.parameters();
+        let (id, greeting) = managed::call(&mut self.manager, remote, &parameters)?;
+        self.greeted(id, &greeting)?;
+        Ok(self.manager.ready(id, &[])?)
     }
 
-    fn accept(&mut self, port: u16) -> Result<(), Failure> {
-        self.manager.listen(Service::tcp(port))?;
-        println!("listening on port {port}");
-        let (id, event) = self.manager.wait(PATIENCE)?;
-        let Event::ConnectRequest { remote, private_data, .. } = event else { return Err(format!("{event:?}").into()) };
-        self.greeted(id, &private_data)?;
+    fn accept(&mut self) -> Result<(), Failure> {
+        let (id, remote, greeting) = managed::called(&mut self.manager)?;
+        self.greeted(id, &greeting)?;
         self.manager.accept(id, &self.parameters())?;
         println!("connected from {remote}");
         Ok(())

@@ -9,19 +9,16 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Parser;
 use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service, UDP_QKEY};
 use mlx5_dv::objects::{AccessFlags, AddressHandle, Buffer, ExclusiveRegion, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, DatagramOptions, DatagramQueue, GRH, Operation, Side};
-use mlx5_dv::{Device, Options as DeviceOptions};
+use mlx5_examples::managed::{End, EndOptions, PATIENCE};
 use mlx5_examples::pingpong::Failure;
-use mlx5_neighbours::Ipv4Cidr;
-use mlx5_open::{Sim, program};
+use mlx5_open::program;
 
-/// How long the other end may take.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a queue pair takes to be made, at most: 4.096 us * 2^18, a second.
 const SOON: u8 = 18;
 
@@ -29,23 +26,14 @@ const SOON: u8 = 18;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "cm_messages")]
 struct Options {
-    /// Connect to the server at this address. Without one both ends run in this process.
-    host: Option<IpAddr>,
-    /// Run as server.
-    #[arg(long, conflicts_with = "host")]
-    listen: bool,
+    #[command(flatten)]
+    end: EndOptions,
     /// Datagrams instead of connections.
     #[arg(long)]
     datagrams: bool,
     /// Port of the server. Default: 7471, or 7174 with datagrams.
     #[arg(short, long)]
     port: Option<u16>,
-    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
-    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
-    device: String,
-    /// IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
-    ip: Option<Ipv4Cidr>,
     /// Number of connections.
     #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     connections: u32,
@@ -58,59 +46,30 @@ struct Options {
 }
 
 impl Options {
-    fn port(&self) -> u16 {
-        self.port.unwrap_or(if self.datagrams { 7174 } else { 7471 })
+    fn service(&self) -> Service {
+        match self.datagrams {
+            true => Service::udp(self.port.unwrap_or(7174)),
+            false => Service::tcp(self.port.unwrap_or(7471)),
+        }
     }
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    program::run("cm_messages", || run(&options))
-}
-
-fn run(options: &Options) -> Result<(), Failure> {
-    if options.datagrams && options.count == 0 {
-        return Err("--datagrams needs messages: -C 1 or more".into());
-    }
-    if options.host.is_none() && !options.listen {
-        return both_ends(options);
-    }
-    let mut with = DeviceOptions::default();
-    with.ipv4 = options.ip.map(|network| network.address());
-    let device = mlx5_open::open_with(&options.device, with)?;
-    let manager = ConnectionManager::start(&device, options.ip)?;
-    one_end(&device, manager, options)
-}
-
-/// Client and server on two functions of a software card.
-fn both_ends(options: &Options) -> Result<(), Failure> {
-    let sim = Sim::builder().functions(2).build()?;
-    let devices = [sim.open(0)?, sim.open(1)?];
-    let host = devices[1].gids().first().ok_or("the function has no GID")?.address;
-    let mut server = ConnectionManager::new(&devices[1], None)?;
-    server.listen(service(options))?;
-    let client = Options { host: Some(host.into()), ..options.clone() };
-    std::thread::scope(|scope| {
-        let server = scope.spawn(|| one_end(&devices[1], server, options));
-        one_end(&devices[0], ConnectionManager::new(&devices[0], None)?, &client)?;
-        server.join().map_err(|_| "the server's thread panicked")?
+    program::run("cm_messages", || {
+        if options.datagrams && options.count == 0 {
+            return Err("--datagrams needs messages: -C 1 or more".into());
+        }
+        options.end.run(options.service(), |end| one_end(end, &options))
     })
 }
 
-fn service(options: &Options) -> Service {
-    if options.datagrams { Service::udp(options.port()) } else { Service::tcp(options.port()) }
-}
-
-fn one_end(device: &Arc<Device>, mut manager: ConnectionManager, options: &Options) -> Result<(), Failure> {
-    if options.listen {
-        manager.listen(service(options))?;
-        println!("listening on port {}", options.port());
-    }
-    let pd = Pd::alloc(device)?;
-    match (options.datagrams, options.host) {
-        (false, Some(host)) => Streams::new(pd, manager, options).client(host),
+fn one_end(End { device, manager, remote }: End, options: &Options) -> Result<(), Failure> {
+    let pd = Pd::alloc(&device)?;
+    match (options.datagrams, remote) {
+        (false, Some(remote)) => Streams::new(pd, manager, options).client(remote),
         (false, None) => Streams::new(pd, manager, options).server(),
-        (true, Some(host)) => Datagrams::new(pd, manager, options).client(host),
+        (true, Some(remote)) => Datagrams::new(pd, manager, options).client(remote),
         (true, None) => Datagrams::new(pd, manager, options).server(),
     }
 }
@@ -171,8 +130,7 @@ impl<'a> Streams<'a> {
         Ok(Stream { connection, region, received: 0, sent: 0 })
     }
 
-    fn client(mut self, host: IpAddr) -> Result<(), Failure> {
-        let remote = SocketAddr::new(host, self.options.port());
+    fn client(mut self, remote: SocketAddr) -> Result<(), Failure> {
         let mut waiting = HashMap::new();
         for _ in 0..self.options.connections {
             let stream = self.stream()?;
@@ -346,8 +304,7 @@ impl<'a> Datagrams<'a> {
         Ok(AddressHandle::new(talk.queue.queue_pair().device(), &path, qpn, qkey)?)
     }
 
-    fn client(mut self, host: IpAddr) -> Result<(), Failure> {
-        let remote = SocketAddr::new(host, self.options.port());
+    fn client(mut self, remote: SocketAddr) -> Result<(), Failure> {
         for _ in 0..self.options.connections {
             self.manager.resolve(remote, &[])?;
         }
@@ -355,7 +312,7 @@ impl<'a> Datagrams<'a> {
         while talks.len() < self.options.connections as usize {
             match next_event(&mut self.manager)? {
                 (_, Event::Resolved { qpn, qkey, .. }) => {
-                    let mut talk = self.talk(host)?;
+                    let mut talk = self.talk(remote.ip())?;
                     talk.to = Some(self.address(&talk, qpn, qkey)?);
                     talks.push(talk);
                 }

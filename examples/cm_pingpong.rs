@@ -4,22 +4,19 @@
 //! HOST connects to a server. The other end may be `rping`. The client advertises its memory; the server reads it by
 //! RDMA READ and writes it back by RDMA WRITE; the client compares.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
+use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Service};
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, RemoteAddress};
-use mlx5_dv::{Device, Options as DeviceOptions};
+use mlx5_examples::managed::{self, EndOptions, PATIENCE};
 use mlx5_examples::pingpong::Failure;
-use mlx5_neighbours::Ipv4Cidr;
-use mlx5_open::{Sim, program};
+use mlx5_open::program;
 
-/// How long a client waits for its server, and a server for its client.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How long an operation, or an answer, takes at most.
 const SOON: Duration = Duration::from_secs(60);
 /// Bytes of an advertisement: address, key and length.
@@ -33,20 +30,11 @@ const DEPTH: u8 = 1;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "cm_pingpong")]
 struct Options {
-    /// Connect to the server at this address. Without one both ends run in this process.
-    host: Option<IpAddr>,
-    /// Run as server: serve one client.
-    #[arg(long, conflicts_with = "host")]
-    listen: bool,
+    #[command(flatten)]
+    end: EndOptions,
     /// Port of the server.
     #[arg(short, long, default_value_t = 7174)]
     port: u16,
-    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
-    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
-    device: String,
-    /// IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
-    ip: Option<Ipv4Cidr>,
     /// Number of exchanges.
     #[arg(short = 'C', long, default_value_t = 100)]
     count: u64,
@@ -57,32 +45,15 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    program::run("cm_pingpong", || run(&options))
-}
-
-fn run(options: &Options) -> Result<(), Failure> {
-    if options.host.is_none() && !options.listen {
-        return both_ends(options);
-    }
-    let mut with = DeviceOptions::default();
-    with.ipv4 = options.ip.map(|network| network.address());
-    let device = mlx5_open::open_with(&options.device, with)?;
-    let manager = ConnectionManager::start(&device, options.ip)?;
-    match options.host {
-        Some(host) => End::new(&device, manager)?.client(options, host),
-        None => End::new(&device, manager)?.server(options),
-    }
-}
-
-/// Client and server on two functions of a software card.
-fn both_ends(options: &Options) -> Result<(), Failure> {
-    let sim = Sim::builder().functions(2).build()?;
-    let devices = [sim.open(0)?, sim.open(1)?];
-    let host = devices[1].gids().first().ok_or("the function has no GID")?.address;
-    std::thread::scope(|scope| {
-        let server = scope.spawn(|| End::new(&devices[1], ConnectionManager::new(&devices[1], None)?)?.server(options));
-        End::new(&devices[0], ConnectionManager::new(&devices[0], None)?)?.client(options, host.into())?;
-        server.join().map_err(|_| "the server's thread panicked")?
+    program::run("cm_pingpong", || {
+        options.end.run(Service::tcp(options.port), |end| {
+            let remote = end.remote;
+            let end = End::new(end)?;
+            match remote {
+                Some(remote) => end.client(&options, remote),
+                None => end.server(),
+            }
+        })
     })
 }
 
@@ -99,8 +70,8 @@ const SINK: usize = SOURCE + 65536;
 const REGION: usize = SINK + 65536;
 
 impl End {
-    fn new(device: &Arc<Device>, manager: ConnectionManager) -> Result<Self, Failure> {
-        let pd = Pd::alloc(device)?;
+    fn new(managed::End { device, manager, .. }: managed::End) -> Result<Self, Failure> {
+        let pd = Pd::alloc(&device)?;
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
         let region = MemoryRegion::allocate(&pd, REGION, access)?;
         let mut connection = Connection::new(&pd, ConnectionOptions::default())?;
@@ -116,9 +87,11 @@ impl End {
         parameters
     }
 
-    fn client(mut self, options: &Options, host: IpAddr) -> Result<(), Failure> {
-        let remote = SocketAddr::new(host, options.port);
-        let id = self.connect(remote)?;
+    fn client(mut self, options: &Options, remote: SocketAddr) -> Result<(), Failure> {
+        let parameters = self.parameters();
+        let (id, _) = managed::call(&mut self.manager, remote, &parameters)?;
+        self.connect(id)?;
+        self.manager.ready(id, &[])?;
         println!("connected to {remote}");
         let (begin, size) = (Instant::now(), options.size as usize);
         for number in 0..options.count {
@@ -141,34 +114,15 @@ impl End {
         self.last_event(id)
     }
 
-    /// Connects to `remote`. A server that does not listen yet is asked again.
-    fn connect(&mut self, remote: SocketAddr) -> Result<ConnectionId, Failure> {
-        let begin = Instant::now();
-        loop {
-            self.manager.connect(remote, Route::default(), &self.parameters())?;
-            match self.manager.wait(PATIENCE)? {
-                (id, Event::ConnectResponse { .. }) => {
-                    let (rtr, rts) = self.manager.attributes(id)?;
-                    self.connection.connect_by(&rtr, &rts)?;
-                    self.manager.ready(id, &[])?;
-                    return Ok(id);
-                }
-                (_, Event::Rejected { reason, .. }) if begin.elapsed() > PATIENCE => {
-                    return Err(format!("{remote} rejects: {reason}").into());
-                }
-                (_, Event::Rejected { .. }) => std::thread::sleep(Duration::from_millis(100)),
-                (_, other) => return Err(format!("no connection to {remote}: {other:?}").into()),
-            }
-        }
+    /// Connects the queue pair as the ends have agreed.
+    fn connect(&mut self, id: ConnectionId) -> Result<(), Failure> {
+        let (rtr, rts) = self.manager.attributes(id)?;
+        Ok(self.connection.connect_by(&rtr, &rts)?)
     }
 
-    fn server(mut self, options: &Options) -> Result<(), Failure> {
-        self.manager.listen(Service::tcp(options.port))?;
-        println!("listening on port {}", options.port);
-        let (id, event) = self.manager.wait(PATIENCE)?;
-        let Event::ConnectRequest { remote, .. } = event else { return Err(format!("{event:?}").into()) };
-        let (rtr, rts) = self.manager.attributes(id)?;
-        self.connection.connect_by(&rtr, &rts)?;
+    fn server(mut self) -> Result<(), Failure> {
+        let (id, remote, _) = managed::called(&mut self.manager)?;
+        self.connect(id)?;
         self.manager.accept(id, &self.parameters())?;
         println!("connected from {remote}");
         let mut served = 0u64;

@@ -2,5 +2,6 @@
 
 pub mod exchange;
 pub mod host;
+pub mod managed;
 pub mod pingpong;
 pub mod stack;
