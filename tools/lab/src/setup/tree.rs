@@ -280,17 +280,13 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
         }
         Tree::Tshark | Tree::Scapy => apt.closure(&packages)?,
         Tree::Iperf | Tree::NvmeCli | Tree::Ceph | Tree::Ucx | Tree::Dpdk => apt.alone(&packages)?,
-        Tree::Fio => {
-            let plan = beyond_root(apt, &packages)?;
-            packages = plan.iter().map(Archive::package).collect();
-            plan
-        }
-        Tree::Aarch64 => {
-            let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
-            packages = plan.iter().map(Archive::package).collect();
-            plan
-        }
+        Tree::Fio => beyond_root(apt, &packages)?,
+        Tree::Aarch64 => apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect(),
     };
+    // Of what these depend on, a part is left out: each package has to be named.
+    if matches!(tree, Tree::Fio | Tree::Aarch64) {
+        packages = plan.iter().map(Archive::package).collect();
+    }
     let is_alone = !matches!(tree, Tree::Root | Tree::Tshark | Tree::Scapy);
     apt.fetch(&packages, &plan, is_alone)?;
     Ok(plan)
