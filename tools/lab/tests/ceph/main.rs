@@ -106,6 +106,24 @@ fn their_client_on_our_server(lab: &Lab) -> TestResult {
     Ok(())
 }
 
+/// Sessions at the same time, each of a connection of its own.
+const MANY: usize = 200;
+
+/// As many clients of Ceph's on our server as the hub has connections for, nearly.
+fn many_of_theirs_on_our_server(lab: &Lab) -> TestResult {
+    let mut server = lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} 127.0.0.1:6800"), LISTENING)?;
+    let operations = rounds(10, 500);
+    let client = format!("ceph_perf_msgr_client 127.0.0.1:6800 {MANY} 2 {operations} 0 4096");
+    let said = run(lab, &server, &ceph("mlx5_1", &client))?;
+    println!("Ceph's client, {MANY} connections:{}", said.rsplit("Total op").next().unwrap_or(""));
+    let all = format!("; {} operations, {} bytes checked", MANY * operations, MANY * operations * 4096);
+    server.wait_for(&all, PROBE)?;
+    let said = server.so_far();
+    let there = said.lines().take_while(|line| !line.contains("connection ended"));
+    assert_eq!(there.filter(|line| *line == "a client is there").count(), MANY, "{said}");
+    Ok(())
+}
+
 /// Our client on Ceph's server, whose sessions are lossy: what was not answered when a connection broke is sent again.
 fn our_client_on_their_server(lab: &Lab) -> TestResult {
     let server = lab.serve(&ceph("mlx5_0", THEIR_SERVER), LISTENING)?;
@@ -129,6 +147,7 @@ fn our_client_on_their_server(lab: &Lab) -> TestResult {
 fn operations_pass_between_cephs_messenger_and_ours() -> TestResult {
     let lab = boot("ceph", &[])?;
     their_client_on_our_server(&lab)?;
+    many_of_theirs_on_our_server(&lab)?;
     our_client_on_their_server(&lab)?;
     theirs_on_theirs(&lab)?;
     lab.assert_quiet()?;
