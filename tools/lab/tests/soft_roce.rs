@@ -6,7 +6,7 @@ mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Lab, PROBE, Report, TRAFFIC, TestResult, assert_lawful, build, free_port, host_card};
@@ -277,20 +277,26 @@ impl Wire {
         Ok(())
     }
 
-    /// A client in the guest, which `within` runs, calls our server at `address`.
-    fn be_called_managed(&self, programs: &Managed, within: &str, address: &str) -> TestResult {
+    /// Our server, which listens, and what it prints after it said so.
+    fn serve_managed(&self, programs: &Managed) -> Result<(Running, BufReader<ChildStdout>), Report> {
         let mut server = Running(self.managed(programs, &["--listen"])?.spawn()?);
+        let mut stdout = BufReader::new(server.0.stdout.take().ok_or("standard output of our server")?);
         let mut line = String::new();
-        let stdout = server.0.stdout.take().ok_or("standard output of our server")?;
-        let mut stdout = BufReader::new(stdout);
         stdout.read_line(&mut line)?;
         assert!(line.starts_with("listening"), "{line:?}");
+        Ok((server, stdout))
+    }
+
+    /// A client in the guest, which `within` runs, calls our server at `address`.
+    fn be_called_managed(&self, programs: &Managed, within: &str, address: &str) -> TestResult {
+        let (server, mut stdout) = self.serve_managed(programs)?;
         let client = format!("{within} {} 2>&1", programs.client.replace("ADDRESS", address));
         let theirs = self.lab.check(&client, TRAFFIC)?;
-        stdout.read_to_string(&mut line)?;
+        let mut ours = String::new();
+        stdout.read_to_string(&mut ours)?;
         let output = server.output()?;
         self.succeeded(&output, &theirs)?;
-        let said = [line, theirs];
+        let said = [ours, theirs];
         assert!(programs.say.iter().zip(&said).all(|(words, said)| said.contains(words)), "{said:?}");
         Ok(())
     }
@@ -303,11 +309,68 @@ impl Wire {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(!output.status.success() && said.contains(reason), "{said}");
         }
-        let mut server = Running(self.managed(ucmatose, &["--listen"])?.spawn()?);
-        let mut line = String::new();
-        BufReader::new(server.0.stdout.take().ok_or("standard output of our server")?).read_line(&mut line)?;
+        let _server = self.serve_managed(ucmatose)?;
         let theirs = self.lab.guest.run("ucmatose -c 1 -s 10.0.0.4 -p 7999 2>&1", TRAFFIC)?;
         assert!(theirs.text().contains("RDMA_CM_EVENT_REJECTED, error: 8"), "{}", theirs.text());
+        Ok(())
+    }
+}
+
+/// Soft-RoCE made anew, which numbers its queue pairs as the time before. A client of it, connected to our server and
+/// without messages, dies while its link is down, so that nobody is told. Of its successors the first one's queue pair
+/// has the same number.
+const DIE_UNNOTICED: &str = "
+set -e
+lan=$(cat /tmp/lan)
+anew() {
+    rdma link delete rxe0
+    ip link set $lan up
+    rdma link add rxe0 type rxe netdev $lan
+    until grep -qi ffff:0a00 /sys/class/infiniband/rxe0/ports/1/gids/*; do sleep 0.1; done
+}
+anew
+stdbuf -oL rping -c -d -a 10.0.0.4 -p 7471 > /tmp/first 2>&1 & first=$!
+until grep -q 'rdma_connect successful' /tmp/first; do sleep 0.1; done
+ip link set $lan down
+kill -9 $first
+wait $first || true
+anew
+";
+
+/// Connections of which one end has died without a word, and its successor calls with the same queue pair.
+impl Wire {
+    /// The kernel rejects our successor's request, and takes it later.
+    fn kernel_knows_our_dead(&self) -> TestResult {
+        let server = "stdbuf -oL rping -s -P -d -S 20000 -a 10.0.0.3";
+        let mut server = self.lab.serve(server, "rdma resource show cm_id | grep -q LISTEN")?;
+        // It waits for a message, and rping for one of it.
+        let silent = Managed { ours: &["cm_messages", "-p", "7174"], ..RPING };
+        let dead = Running(self.managed(&silent, &["10.0.0.3"])?.spawn()?);
+        server.wait_for("RDMA_CM_EVENT_ESTABLISHED", TRAFFIC)?;
+        drop(dead);
+        let output = self.managed(&RPING, &["10.0.0.3"])?.output()?;
+        self.succeeded(&output, &server.so_far())?;
+        self.lab.check("pkill -x rping", PROBE)?;
+        server.wait(TRAFFIC)?;
+        Ok(())
+    }
+
+    /// Our server rejects their successor's request, ends what it knows, and takes the next one.
+    fn ours_knows_their_dead(&self) -> TestResult {
+        let server = Managed { ours: &["cm_messages", "-C", "0", "-c", "2"], ..MANAGED_PROGRAMS[1] };
+        let (server, mut stdout) = self.serve_managed(&server)?;
+        self.lab.check(DIE_UNNOTICED, PROBE)?;
+        let successor = "ucmatose -C 0 -c 1 -s 10.0.0.4";
+        let theirs = self.lab.guest.run(&format!("{successor} 2>&1"), TRAFFIC)?.text();
+        assert!(theirs.contains("RDMA_CM_EVENT_REJECTED, error: 10"), "{theirs}");
+        let theirs = self.lab.guest.start(&format!("{successor} 2>&1"))?;
+        let mut ours = String::new();
+        stdout.read_line(&mut ours)?;
+        // This one's end is told.
+        self.lab.check("pkill -9 -x ucmatose", PROBE)?;
+        stdout.read_to_string(&mut ours)?;
+        self.succeeded(&server.output()?, &theirs.so_far())?;
+        assert_eq!(ours, "2 clients connected\n2 disconnected\n");
         Ok(())
     }
 }
@@ -400,6 +463,10 @@ fn assert_managed(tshark: &Tshark, capture: &Path) -> TestResult {
             assert!(!packets(tshark, capture, &filter)?.is_empty(), "no {message} with ip.{side} our function's");
         }
     }
+    for side in ["src", "dst"] {
+        let filter = format!("ip.{side} == 10.0.0.4 && infiniband.cm.rej.reason == 10");
+        assert!(!packets(tshark, capture, &filter)?.is_empty(), "no REJ of a stale connection with ip.{side} ours");
+    }
     Ok(())
 }
 
@@ -416,6 +483,8 @@ fn soft_roce_and_ours_are_connected_by_the_connection_managers_of_both() -> Test
     }
     wire.wrong_ports_are_refused()?;
     wire.be_called_managed(&RPING, "", "fe80::c5ff:fe00:1%$(cat /tmp/lan)")?;
+    wire.kernel_knows_our_dead()?;
+    wire.ours_knows_their_dead()?;
     wire.lab.assert_quiet()?;
     wire.lab.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", PROBE)?;
     wire.lab.guest.power_off()?;
