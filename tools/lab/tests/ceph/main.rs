@@ -26,6 +26,9 @@ for number in 0 1; do
     done
     grep -q ACTIVE /sys/class/infiniband/mlx5_$number/ports/1/state
 done
+# The kernel looks for its neighbour when it connects a queue pair; Ceph's ends abort if there is none yet.
+for wait in $(seq 300); do [ $(ip -6 -o addr show scope link -tentative | wc -l) = 2 ] && exit 0; sleep 0.1; done
+exit 1
 "#;
 
 /// Few and small chunks: the guest is small, and an operation of 1 MiB takes many. Ceph wants a random generator that
