@@ -39,6 +39,7 @@ impl Buffer {
     }
 
     /// Bytes that a work request uses: all, unless [`set_len`](Self::set_len) changed it.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -54,6 +55,7 @@ impl Buffer {
     }
 
     /// Makes work requests use the first `len` bytes. Panics if `len` exceeds the capacity.
+    #[inline]
     #[track_caller]
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "{len} bytes of a buffer of {} bytes", self.capacity());
@@ -82,8 +84,11 @@ impl Buffer {
     }
 
     /// The buffer as a scatter/gather element.
+    #[inline]
     pub fn segment(&self) -> DataSegment {
-        self.region.segment(self.range.start..self.range.start + self.len)
+        // Its bytes are inside of the region since it was made.
+        let len = u32::try_from(self.len).unwrap_or(u32::MAX);
+        DataSegment { addr: self.region.addr() + self.range.start as u64, len, lkey: self.region.lkey() }
     }
 
     /// Address of the first byte for the remote.

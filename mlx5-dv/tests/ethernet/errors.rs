@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use mlx5_dv::Error;
 use mlx5_dv::objects::{Rq, RqOptions, Sq, SqOptions, Tis, TransportDomain, Uar};
 use mlx5_dv::queue::ethernet::FrameFlags;
 use mlx5_dv::queue::{AnyDoorbell, CompletionQueue, DataSegment, PostError, RefusedReason};
+use mlx5_dv::{Error, Mac};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::ctx::QueueState;
 use mlx5_sim::fault::{Fault, Times};
 
-use crate::ends::{SOON, end, two};
+use crate::ends::{EthernetEnd, SOON, end, two};
 
 #[test]
 fn a_frame_that_does_not_fit_flushes_what_is_posted_and_after_a_reset_all_is_well() {
@@ -56,8 +56,49 @@ fn a_reset_gives_back_what_was_in_flight() {
     end(sim, [here, there], &[]);
 }
 
+/// Sends three frames to the end at `to`, of which the last has a CQE.
+fn send_three(here: &mut EthernetEnd, to: Mac) {
+    let frame = here.frame(to, &[3; 100]);
+    let buffers = [0, 1, 2].map(|index| {
+        let mut buffer = here.buffer(index);
+        buffer.write(0, &frame);
+        buffer.set_len(frame.len());
+        buffer
+    });
+    let mut batch = here.queue.batch();
+    for (index, buffer) in buffers.into_iter().enumerate() {
+        if index == 2 {
+            batch.signalled()
+        } else {
+            batch.quiet()
+        }
+        batch.send(buffer, FrameFlags::empty()).unwrap();
+    }
+}
+
+#[test]
+fn a_reset_gives_back_what_completed_together_and_was_not_polled() {
+    let (sim, mut here, mut there) = two();
+    there.post(6);
+    let mac = there.device.mac();
+    send_three(&mut here, mac);
+    let first = here.queue.wait(SOON).unwrap();
+    first.result.unwrap();
+    assert_eq!(here.queue.in_flight().0, 2);
+    let buffers = here.queue.reset().unwrap();
+    assert_eq!((buffers.len(), here.queue.in_flight().0), (2, 0));
+    drop((first.buffer, buffers));
+    assert!(here.queue.poll().unwrap().is_none());
+    send_three(&mut here, mac);
+    for left in [2, 1, 0] {
+        here.queue.wait(SOON).unwrap().result.unwrap();
+        assert_eq!(here.queue.in_flight().0, left);
+    }
+    end(sim, [here, there], &[]);
+}
+
 /// A single send queue, with its completion queue.
-fn send_queue(here: &crate::ends::EthernetEnd) -> (CompletionQueue, std::sync::Arc<Sq>) {
+fn send_queue(here: &EthernetEnd) -> (CompletionQueue, std::sync::Arc<Sq>) {
     let uar = Uar::alloc(&here.device).unwrap();
     let cq = CompletionQueue::create(&uar, Default::default()).unwrap();
     let tis = Tis::create(&TransportDomain::alloc(&here.device).unwrap(), 0).unwrap();

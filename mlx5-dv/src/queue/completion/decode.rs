@@ -356,9 +356,7 @@ pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
 /// As [`decode`], of a queue of frames.
 #[inline(always)]
 pub(crate) fn decode_frame(cqe: &Cqe) -> Result<FrameCompletion, WorkError> {
-    let completion = decode(cqe)?;
-    let found = cqe.as_bytes().first_chunk().copied().unwrap_or([0; FOUND]);
-    let mut frame = FrameCompletion { completion, found, segments: cqe.lro_num_seg(), tcp_timestamp: (0, 0) };
+    let mut frame = frame(cqe, decode(cqe)?);
     if frame.segments > 1 && cqe.lro_timestamp_valid() {
         let both = cqe.timestamp();
         frame.tcp_timestamp = ((both >> 32) as u32, both as u32);
@@ -368,10 +366,41 @@ pub(crate) fn decode_frame(cqe: &Cqe) -> Result<FrameCompletion, WorkError> {
 }
 
 #[inline(always)]
+fn frame(cqe: &Cqe, completion: Completion) -> FrameCompletion {
+    let found = cqe.as_bytes().first_chunk().copied().unwrap_or([0; FOUND]);
+    FrameCompletion { completion, found, segments: cqe.lro_num_seg(), tcp_timestamp: (0, 0) }
+}
+
+/// The side that `cqe` completes, if that was a frame that was sent, or one that was received as it was on the wire.
+#[inline(always)]
+pub(in crate::queue) fn side_of_plain_frame(cqe: &Cqe) -> Option<Side> {
+    match cqe.opcode() {
+        CqeOpcode::Requester => Some(Side::Send),
+        CqeOpcode::ResponderSend if cqe.lro_num_seg() <= 1 => Some(Side::Receive),
+        _ => None,
+    }
+}
+
+/// Decodes the CQE of such a frame.
+#[inline(always)]
+pub(in crate::queue) fn decode_plain_frame(cqe: &Cqe, side: Side) -> FrameCompletion {
+    let completion = match side {
+        Side::Send => sent(cqe),
+        Side::Receive => completion(cqe, side, Operation::Received),
+    };
+    frame(cqe, completion)
+}
+
+/// The work request that `cqe` completes, of `side`.
+#[inline(always)]
+pub(in crate::queue) fn work_at(cqe: &Cqe, side: Side) -> Work {
+    Work { qpn: cqe.qpn(), side, index: cqe.wqe_counter() }
+}
+
+#[inline(always)]
 fn completion(cqe: &Cqe, side: Side, operation: Operation) -> Completion {
-    let work = Work { qpn: cqe.qpn(), side, index: cqe.wqe_counter() };
     Completion {
-        work,
+        work: work_at(cqe, side),
         operation,
         byte_len: cqe.byte_cnt(),
         remote_qpn: cqe.rqpn(),
@@ -393,7 +422,7 @@ fn decode_error(cqe: Cqe) -> WorkError {
         opcode => Failure::Unexpected(opcode),
     };
     WorkError {
-        work: Work { qpn: cqe.qpn(), side, index: cqe.wqe_counter() },
+        work: work_at(&cqe, side),
         failure,
         vendor_syndrome: error.vendor_error_syndrome(),
         hw_syndrome: error.hw_error_syndrome(),

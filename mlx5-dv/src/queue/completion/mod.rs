@@ -113,9 +113,15 @@ impl CompletionQueue {
     /// As [`poll`](Self::poll), for a queue of Ethernet frames.
     #[inline(always)]
     pub fn poll_frame(&mut self) -> Option<Result<FrameCompletion, WorkError>> {
+        Some(decode_frame(&self.poll_frame_entry()?))
+    }
+
+    /// As [`poll_frame`](Self::poll_frame), for those who decode it themselves.
+    #[inline(always)]
+    pub(in crate::queue) fn poll_frame_entry(&mut self) -> Option<Cqe> {
         let cqe = self.take::<true>()?;
         self.ring.give_back();
-        Some(decode_frame(&cqe))
+        Some(cqe)
     }
 
     /// Iterates over available completions, at most `most`. Cheaper than [`poll`](Self::poll): the consumer index is

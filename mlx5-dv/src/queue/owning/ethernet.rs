@@ -1,6 +1,5 @@
 //! A send and a receive queue for frames that own the buffers in flight.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 use super::batch::ConnectionReceives;
 use super::frame_batch::FrameBatch;
-use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::in_flight::{Done, Group, InFlight, Refused, RefusedReason, Ticket};
 use super::listening::Listening;
 use super::queues::{Queues, Wait};
 use crate::device::Device;
@@ -19,13 +18,16 @@ use crate::objects::{
     Tir, Tis, TransportDomain, TunnelHeaders, Uar, VlanTag,
 };
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::FrameCompletion;
+use crate::queue::completion::decode::{
+    FrameCompletion, decode_frame, decode_plain_frame, side_of_plain_frame, work_at, work_of,
+};
 use crate::queue::completion::joined::JoinedSegments;
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::ethernet::EthernetReceiveQueue;
 use crate::queue::send::ethernet::{EthernetSendQueue, FrameFlags};
 use crate::setters::setters;
+use mlx5_prm::cqe::Cqe;
 
 /// Options of an [`EthernetQueue`].
 #[derive(Debug, Clone)]
@@ -107,7 +109,7 @@ impl Default for EthernetOptions {
 pub struct EthernetQueue {
     in_flight: InFlight,
     /// What completed together with the last that was polled.
-    met: VecDeque<Done<FrameCompletion>>,
+    met: Option<Group<FrameCompletion>>,
     events: bool,
     listening: Option<Listening>,
     tir: Arc<Tir>,
@@ -153,7 +155,7 @@ impl EthernetQueue {
                 (options.send_depth, options.send_sges),
                 (options.recv_depth, options.recv_sges),
             ),
-            met: VecDeque::new(),
+            met: None,
             events: options.events,
             listening: None,
             tir,
@@ -300,12 +302,47 @@ impl EthernetQueue {
     ///
     /// # Errors
     /// [`RetireError`] if a completion does not match any work request in flight: the card or the driver is faulty.
-    #[inline]
+    // Inlined, so that what it returns is built where it is used: moving it would cost as much as all the rest.
+    #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Done<FrameCompletion>>, RetireError> {
-        if let Some(done) = self.met.pop_front() {
-            return Ok(Some(done));
+        if self.met.is_some() {
+            return Ok(self.next_met());
         }
-        self.poll_card()
+        let Some(cqe) = self.queues.cq.poll_frame_entry() else { return Ok(None) };
+        let Some(side) = side_of_plain_frame(&cqe) else { return self.finish_slowly(cqe) };
+        let work = work_at(&cqe, side);
+        let wr_id = self.queues.retire(&work)?;
+        match self.in_flight.take_alone(&work, wr_id) {
+            Some((ticket, buffer)) => Ok(Some(Done::of(ticket, buffer, Ok(decode_plain_frame(&cqe, side))))),
+            None => self.begin_met(wr_id, cqe),
+        }
+    }
+
+    /// What completed with `cqe`, whatever that is.
+    #[cold]
+    #[inline(never)]
+    fn finish_slowly(&mut self, cqe: Cqe) -> Result<Option<Done<FrameCompletion>>, RetireError> {
+        let wr_id = self.queues.retire(&work_of(&decode_frame(&cqe)))?;
+        self.begin_met(wr_id, cqe)
+    }
+
+    /// The next of what completed together with the last that was polled.
+    #[inline(always)]
+    fn next_met(&mut self) -> Option<Done<FrameCompletion>> {
+        let group = self.met.as_mut()?;
+        let done = self.in_flight.next_of(group);
+        if group.is_over() {
+            self.met = None;
+        }
+        done
+    }
+
+    /// The first of what completes with the work request `wr_id`.
+    #[cold]
+    #[inline(never)]
+    fn begin_met(&mut self, wr_id: u64, cqe: Cqe) -> Result<Option<Done<FrameCompletion>>, RetireError> {
+        self.met = Some(self.in_flight.group(wr_id, decode_frame(&cqe))?);
+        Ok(self.next_met().map(with_headers))
     }
 
     /// Waits for the next frame: polls, then sleeps if [`EthernetOptions::events`] is set.
@@ -314,9 +351,6 @@ impl EthernetQueue {
     /// [`Error::Timeout`] ([`Duration::MAX`] means no limit), [`Error::CompletionQueue`] if the completion queue
     /// overran, [`Error::Dead`], [`Error::InvalidResponse`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done<FrameCompletion>, Error> {
-        if let Some(done) = self.met.pop_front() {
-            return Ok(done);
-        }
         let deadline = self.deadline(timeout);
         self.wait_card(&deadline, timeout)
     }
@@ -351,7 +385,8 @@ impl EthernetQueue {
         self.queues.close();
         self.sq.reset()?;
         self.rq.reset()?;
-        let buffers = self.met.drain(..).filter_map(|done| done.buffer).chain(self.in_flight.drain()).collect();
+        self.met = None;
+        let buffers = self.in_flight.drain().collect();
         self.start()?;
         Ok(buffers)
     }
@@ -359,9 +394,9 @@ impl EthernetQueue {
 
 /// Makes the headers of joined segments, at the start of the frame's first buffer, those of one packet.
 #[cold]
-fn update_headers(done: &mut Done<FrameCompletion>) {
-    let (Some(buffer), Ok(completion)) = (&mut done.buffer, &done.result) else { return };
-    let Some(joined) = completion.joined() else { return };
+fn with_headers(mut done: Done<FrameCompletion>) -> Done<FrameCompletion> {
+    let (Some(buffer), Ok(completion)) = (&mut done.buffer, &done.result) else { return done };
+    let Some(joined) = completion.joined() else { return done };
     let len = completion.byte_len as usize;
     let mut room = [0; JoinedSegments::HEADERS];
     let head = &mut room[..JoinedSegments::HEADERS.min(len).min(buffer.len())];
@@ -369,6 +404,7 @@ fn update_headers(done: &mut Done<FrameCompletion>) {
     if joined.update_headers(head, len) {
         buffer.write(0, head);
     }
+    done
 }
 
 event_source!(EthernetQueue; queues.cq);
@@ -376,14 +412,8 @@ event_source!(EthernetQueue; queues.cq);
 impl Wait for EthernetQueue {
     type Completion = FrameCompletion;
 
-    #[inline]
     fn poll_card(&mut self) -> Result<Option<Done<FrameCompletion>>, RetireError> {
-        let Some((wr_id, result)) = self.queues.poll_frame()? else { return Ok(None) };
-        let mut done = self.in_flight.done_all(wr_id, result, &mut self.met)?;
-        if done.result.as_ref().is_ok_and(FrameCompletion::is_joined) {
-            update_headers(&mut done);
-        }
-        Ok(Some(done))
+        self.poll()
     }
 
     fn cq(&mut self) -> &mut CompletionQueue {

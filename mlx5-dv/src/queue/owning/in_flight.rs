@@ -83,10 +83,10 @@ impl Done {
     }
 }
 
-impl<T> Done<Completion, T> {
+impl<C, T> Done<C, T> {
     /// Of a work request that completed alone.
     #[inline(always)]
-    pub(super) fn of(ticket: T, buffer: Option<Buffer>, result: Result<Completion, WorkError>) -> Self {
+    pub(super) fn of(ticket: T, buffer: Option<Buffer>, result: Result<C, WorkError>) -> Self {
         Done { ticket, buffer, result, part: WHOLE }
     }
 }
@@ -270,7 +270,7 @@ impl Table {
     fn take_alone(&mut self, wr_id: u64) -> Option<(Ticket, Option<Buffer>)> {
         let slot = usize::try_from(wr_id).ok()?;
         let (entry, slot) = (self.slots.get(slot)?.as_ref()?, slot as u32);
-        if entry.first != slot || entry.next != slot || self.open.is_some() {
+        if entry.first != slot || entry.next != slot || self.open.is_some_and(|open| open.first == slot) {
             return None;
         }
         self.take(wr_id).map(|entry| (entry.ticket, entry.buffer))
@@ -296,17 +296,12 @@ impl Table {
         Some(entry)
     }
 
-    /// Takes the entries that come before that of `slot` in its group, from `first`; passes them to `each` in order.
-    /// Those that come after it, from `next`, which only an error leaves, are a group from then on.
-    #[cold]
-    fn take_before(&mut self, slot: u32, first: u32, next: u32, mut each: impl FnMut(Entry)) {
-        let mut at = first;
-        while at != slot
-            && let Some(entry) = self.take(at.into())
-        {
-            at = entry.next;
-            each(entry);
-        }
+    /// Makes the entry in `slot` the last of its group, and returns the group's first. Those after it, which only an
+    /// error leaves, are a group from then on.
+    #[inline]
+    fn close(&mut self, slot: u32) -> Option<u32> {
+        let entry = self.slots.get_mut(slot as usize)?.as_mut()?;
+        let (first, next) = (entry.first, std::mem::replace(&mut entry.next, slot));
         let rest = (next != slot).then_some(next);
         let mut at = rest;
         while let Some(entry) = at.and_then(|slot| self.slots[slot as usize].as_mut()) {
@@ -318,6 +313,7 @@ impl Table {
             (Some(open), None) if open.first == first => None,
             (open, _) => open,
         };
+        Some(first)
     }
 }
 
@@ -412,16 +408,33 @@ impl InFlight {
         completion: Completion,
         later: &mut VecDeque<Done>,
     ) -> Result<Option<Done>, RetireError> {
-        let entry = usize::try_from(slot).ok().and_then(|slot| self.sends.slots.get_mut(slot)?.as_mut());
-        let entry = entry.ok_or_else(|| RetireError::nothing_in_flight(completion.work))?;
+        let nothing = || RetireError::nothing_in_flight(completion.work);
+        let slot = u32::try_from(slot).map_err(|_| nothing())?;
+        let entry = self.sends.slots.get_mut(slot as usize).and_then(Option::as_mut).ok_or_else(nothing)?;
         entry.is_done = true;
-        let (slot, first, next) = (slot as u32, entry.first, entry.next);
-        if (first, next) == (slot, slot) {
+        if (entry.first, entry.next) == (slot, slot) {
             return Ok(None);
         }
-        (entry.first, entry.next) = (slot, slot);
-        let mut group = Group { ticket: entry.ticket, result: Ok(completion), offset: 0 };
-        Ok(group.before(&mut self.sends, slot, (first, next), later))
+        Ok(self.done_before_kept(slot, completion, later))
+    }
+
+    /// Completes the quiet sends before the kept one in `slot`.
+    #[cold]
+    fn done_before_kept(&mut self, slot: u32, completion: Completion, later: &mut VecDeque<Done>) -> Option<Done> {
+        let mut group = Group::closed(&mut self.sends, slot, Ok(completion))?;
+        let mut reported = None;
+        while group.at != Some(slot)
+            && let Some(done) = group.next(&mut self.sends)
+        {
+            match reported {
+                None => reported = Some(done),
+                Some(_) => later.push_back(done),
+            }
+        }
+        if let Some(entry) = &mut self.sends.slots[slot as usize] {
+            entry.first = slot;
+        }
+        reported
     }
 
     /// The buffer of a send that has completed.
@@ -523,29 +536,34 @@ impl InFlight {
     {
         let work = work_of(&result);
         let table = self.table(work.side);
-        let entry = table.take(wr_id).ok_or_else(|| RetireError::nothing_in_flight(work))?;
-        let slot = wr_id as u32;
-        if entry.first == slot && entry.next == slot && table.open.is_none() {
-            return Ok(Done { ticket: entry.ticket, buffer: entry.buffer, result, part: WHOLE });
+        if let Some((ticket, buffer)) = table.take_alone(wr_id) {
+            return Ok(Done { ticket, buffer, result, part: WHOLE });
         }
-        Ok(Self::done_group(table, slot, entry, result, later))
+        let mut group = Group::of(table, work, wr_id, result)?;
+        let first = group.next(table).ok_or_else(|| RetireError::nothing_in_flight(work))?;
+        while let Some(done) = group.next(table) {
+            later.push_back(done);
+        }
+        Ok(first)
     }
 
-    /// Completes `end` of `slot` with `result`, and what its group has before it. Returns the first of them.
-    #[cold]
-    fn done_group<C: From<Completion> + Copy>(
-        table: &mut Table,
-        slot: u32,
-        end: Entry,
-        result: Result<C, WorkError>,
-        later: &mut VecDeque<Done<C>>,
-    ) -> Done<C> {
-        let mut group = Group { ticket: end.ticket, result, offset: 0 };
-        let first = group.before(table, slot, (end.first, end.next), later);
-        let last = group.done(end.ticket, end.buffer, true);
-        let Some(first) = first else { return last };
-        later.push_back(last);
-        first
+    /// What completes with the work request `wr_id`, to be taken one by one by [`next_of`](Self::next_of).
+    pub(super) fn group<C>(&mut self, wr_id: u64, result: Result<C, WorkError>) -> Result<Group<C>, RetireError>
+    where
+        C: AsRef<Completion> + From<Completion> + Copy,
+    {
+        let work = work_of(&result);
+        Group::of(self.table(work.side), work, wr_id, result)
+    }
+
+    /// The next of `group`; `None` after the last.
+    #[inline(always)]
+    pub(super) fn next_of<C>(&mut self, group: &mut Group<C>) -> Option<Done<C>>
+    where
+        C: AsRef<Completion> + From<Completion> + Copy,
+    {
+        let table = self.table(work_of(&group.result).side);
+        group.next(table)
     }
 
     /// Maximum number of buffers in flight.
@@ -576,7 +594,12 @@ impl InFlight {
 }
 
 /// Entries that complete together, in order.
-struct Group<C> {
+#[derive(Debug)]
+pub(super) struct Group<C> {
+    /// Slot of the next entry; `None` after the last.
+    at: Option<u32>,
+    /// Slot of the last.
+    end: u32,
     /// The work request that has a completion, and that.
     ticket: Ticket,
     result: Result<C, WorkError>,
@@ -585,51 +608,68 @@ struct Group<C> {
 }
 
 impl<C: From<Completion> + Copy> Group<C> {
-    /// Completes what comes before `slot` in its group, from `first`; `next` is the one after it. Returns the first of
-    /// them; the others are added to `later`, in order.
+    /// That of the work request `wr_id`, which is `work`, up to it.
     #[cold]
-    fn before(
-        &mut self,
-        table: &mut Table,
-        slot: u32,
-        (first, next): (u32, u32),
-        later: &mut VecDeque<Done<C>>,
-    ) -> Option<Done<C>> {
-        let mut reported = None;
-        table.take_before(slot, first, next, |entry| {
-            let done = self.done(entry.ticket, entry.buffer, false);
-            match reported {
-                None => reported = Some(done),
-                Some(_) => later.push_back(done),
-            }
-        });
-        reported
+    fn of(table: &mut Table, work: Work, wr_id: u64, result: Result<C, WorkError>) -> Result<Self, RetireError> {
+        let group = u32::try_from(wr_id).ok().and_then(|slot| Self::closed(table, slot, result));
+        group.ok_or_else(|| RetireError::nothing_in_flight(work))
     }
 
-    fn done(&mut self, ticket: Ticket, buffer: Option<Buffer>, is_last: bool) -> Done<C> {
-        if ticket != self.ticket {
-            return Done { ticket, buffer, result: Ok(self.reported()), part: WHOLE };
-        }
+    /// That of the entry in `slot`, which becomes its last.
+    fn closed(table: &mut Table, slot: u32, result: Result<C, WorkError>) -> Option<Self> {
+        let at = table.close(slot);
+        let ticket = table.slots.get(slot as usize)?.as_ref()?.ticket;
+        Some(Group { at, end: slot, ticket, result, offset: 0 })
+    }
+
+    /// Whether all were taken.
+    #[inline(always)]
+    pub(super) fn is_over(&self) -> bool {
+        self.at.is_none()
+    }
+
+    /// Takes the next.
+    #[inline(always)]
+    fn next(&mut self, table: &mut Table) -> Option<Done<C>> {
+        let at = self.at.take()?;
+        let entry = table.take(at.into())?;
+        let is_last = at == self.end;
+        self.at = (!is_last).then_some(entry.next);
+        let part = if entry.ticket == self.ticket { self.next_part(&entry.buffer, is_last) } else { WHOLE };
+        Some(Done { ticket: entry.ticket, buffer: entry.buffer, result: self.result_of(entry.ticket), part })
+    }
+
+    /// That of the next `buffer` of the work request that has the completion.
+    #[inline(always)]
+    fn next_part(&mut self, buffer: &Option<Buffer>, is_last: bool) -> Part {
         let part = Part { offset: self.offset, is_last };
         let len = buffer.as_ref().map_or(0, Buffer::len);
         self.offset = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
-        Done { ticket, buffer, result: self.result, part }
+        part
     }
 
-    /// The completion of those before it: work requests complete in order, and one that fails has a completion of its
-    /// own (IBTA 10.8.5.1).
-    fn reported(&self) -> C {
-        self.result.unwrap_or_else(|error| {
-            C::from(Completion {
-                work: error.work,
-                operation: Operation::Sent(error.opcode),
-                byte_len: 0,
-                remote_qpn: 0,
-                user_index: error.user_index,
-                timestamp: Timestamp::default(),
-            })
-        })
+    /// That of the work request `ticket`. Those before the last succeeded: work requests complete in order, and one
+    /// that fails has a completion of its own (IBTA 10.8.5.1).
+    #[inline(always)]
+    fn result_of(&self, ticket: Ticket) -> Result<C, WorkError> {
+        match &self.result {
+            Err(error) if ticket != self.ticket => Ok(before(error)),
+            result => *result,
+        }
     }
+}
+
+/// The completion of a quiet work request before one that failed with `error`.
+#[cold]
+fn before<C: From<Completion>>(error: &WorkError) -> C {
+    C::from(Completion {
+        work: error.work,
+        operation: Operation::Sent(error.opcode),
+        byte_len: 0,
+        remote_qpn: 0,
+        user_index: error.user_index,
+        timestamp: Timestamp::default(),
+    })
 }
 
 #[cfg(test)]

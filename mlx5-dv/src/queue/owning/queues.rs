@@ -9,7 +9,7 @@ use super::in_flight::Done;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::objects::ReceiveRingOwner;
-use crate::queue::completion::decode::{Completion, FrameCompletion, Side, Work, WorkError, work_of};
+use crate::queue::completion::decode::{Completion, Side, Work, WorkError, work_of};
 use crate::queue::completion::{CompletionQueue, Completions};
 use crate::queue::error::RetireError;
 use crate::queue::receive::ReceiveQueue;
@@ -37,7 +37,7 @@ impl<O: ReceiveRingOwner> Retire for ReceiveQueue<O> {
 }
 
 /// A completion, and the `wr_id` of its retired work request.
-pub(super) type Retired<C = Completion> = (u64, Result<C, WorkError>);
+pub(super) type Retired = (u64, Result<Completion, WorkError>);
 
 /// The queues of one connection, as far as present.
 #[derive(Debug)]
@@ -55,11 +55,10 @@ impl<S: Retire, R: Retire> Queues<S, R> {
         retire(&mut self.send, &mut self.receive, result).map(Some)
     }
 
-    /// As [`poll`](Self::poll), of frames.
+    /// The `wr_id` of `work`, which completed.
     #[inline(always)]
-    pub(super) fn poll_frame(&mut self) -> Result<Option<Retired<FrameCompletion>>, RetireError> {
-        let Some(result) = self.cq.poll_frame() else { return Ok(None) };
-        retire(&mut self.send, &mut self.receive, result).map(Some)
+    pub(super) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        retire_work(&mut self.send, &mut self.receive, work)
     }
 
     /// As [`CompletionQueue::poll_batch`].
@@ -76,17 +75,25 @@ impl<S: Retire, R: Retire> Queues<S, R> {
 }
 
 #[inline(always)]
-fn retire<S: Retire, R: Retire, C: AsRef<Completion>>(
+fn retire<S: Retire, R: Retire>(
     send: &mut Option<S>,
     receive: &mut Option<R>,
-    result: Result<C, WorkError>,
-) -> Result<Retired<C>, RetireError> {
-    let work = work_of(&result);
+    result: Result<Completion, WorkError>,
+) -> Result<Retired, RetireError> {
+    Ok((retire_work(send, receive, &work_of(&result))?, result))
+}
+
+#[inline(always)]
+fn retire_work<S: Retire, R: Retire>(
+    send: &mut Option<S>,
+    receive: &mut Option<R>,
+    work: &Work,
+) -> Result<u64, RetireError> {
     let wr_id = match work.side {
-        Side::Send => send.as_mut().map(|queue| queue.retire(&work)),
-        Side::Receive => receive.as_mut().map(|queue| queue.retire(&work)),
+        Side::Send => send.as_mut().map(|queue| queue.retire(work)),
+        Side::Receive => receive.as_mut().map(|queue| queue.retire(work)),
     };
-    Ok((wr_id.unwrap_or_else(|| Err(RetireError::nothing_in_flight(work)))?, result))
+    wr_id.unwrap_or_else(|| Err(RetireError::nothing_in_flight(*work)))
 }
 
 /// A batch of retired completions.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mlx5_prm::ctx::InlineMode;
 use mlx5_prm::wqe::{EthSeg, SEGMENT, WqeOpcode};
 use uar::SendDoorbell;
 
@@ -63,11 +64,12 @@ impl Head for Start<'_> {
 
     #[inline(always)]
     fn check(&self, rest: u64) -> Result<(), PostError> {
-        let Frames { limits, flags, enough } = self.queue;
+        let Frames { limits, flags, enough, needs_none, longest_payload } = self.queue;
         let inline = self.bytes.len();
-        let fits = inline >= *enough && inline <= limits.inline_bytes.into();
-        // The most common frames need one comparison; the others are checked completely.
-        if fits && inline as u64 + rest <= limits.longest as u64 && flags.contains(self.flags) {
+        let fits = (inline >= *enough && inline <= limits.inline_bytes.into()) || (*needs_none && inline == 0);
+        // The most common frames need few comparisons; the others are checked completely.
+        let is_frame = (inline as u64 + rest).wrapping_sub(ETHERNET as u64) <= *longest_payload;
+        if fits && is_frame && flags.contains(self.flags) {
             return Ok(());
         }
         self.queue.check(self.bytes, self.flags, rest)
@@ -146,6 +148,10 @@ pub struct Frames {
     flags: FrameFlags,
     /// With this many inlined bytes, all required headers are inlined, for any frame.
     enough: usize,
+    /// Whether no bytes need to be inlined.
+    needs_none: bool,
+    /// Most bytes after the Ethernet header.
+    longest_payload: u64,
 }
 
 impl Frames {
@@ -240,7 +246,9 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
         let checksums = FrameFlags::L3_CHECKSUM | FrameFlags::L4_CHECKSUM;
         let all = FrameFlags::all().difference(FrameFlags::INNER);
         let flags = if limits.checksums { all } else { all.difference(checksums) };
-        SendQueue::of(ring, Frames { limits, flags, enough }, doorbell, sq)
+        let needs_none = limits.inline_mode == InlineMode::None;
+        let longest_payload = limits.longest.saturating_sub(ETHERNET) as u64;
+        SendQueue::of(ring, Frames { limits, flags, enough, needs_none, longest_payload }, doorbell, sq)
     }
 
     /// The object.
