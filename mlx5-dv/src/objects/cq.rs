@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use mlx5_prm::ctx::{CqPeriodMode, Cqc};
 use mlx5_prm::layout::Layout;
 use uar::Arm;
 
-use super::check::{one_device, within};
+use super::check::{NO_USER_INDEX, one_device, within};
 use super::doorbell;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
@@ -243,6 +243,8 @@ pub struct Cq {
     subscribed: AtomicBool,
     /// Whether there are stale completions. Polling checks only this.
     has_former: AtomicBool,
+    /// How many receive queues of frames were created with it.
+    receive_queues: AtomicU32,
     unread: Mutex<Unread>,
     /// The channel of its events, of a queue of the kernel's.
     channel: Option<OwnedFd>,
@@ -261,14 +263,40 @@ struct Unread {
     resized: Option<RingMemory>,
 }
 
-/// Stale completions of a queue pair that was reset or destroyed: those of `qpn` before position `end`, modulo 2^24.
-/// Its number, and its indices from 0 on, are reused.
+/// Whose completions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// A queue pair's, or a send queue's; with `receives` those of its own receive queue, too.
+    Number {
+        /// `qpn` or `sqn`.
+        number: u32,
+        /// Whether it has its own receive queue.
+        receives: bool,
+    },
+    /// A receive queue's of frames, by the [`user_index`](Cq::user_index_of_receives) that it was created with: in the
+    /// place of its number, its completions may have a flow tag, or the number of a TIR.
+    Receives {
+        /// `None` on a card whose completions have none (`cqe_version` 0): then all receives.
+        user_index: Option<u32>,
+    },
+}
+
+impl Whose {
+    fn has(self, cqe: &Cqe) -> bool {
+        let is_send = matches!(cqe.opcode(), CqeOpcode::Requester | CqeOpcode::RequesterError);
+        match self {
+            Whose::Number { number, receives } => number == cqe.qpn() && (is_send || receives),
+            Whose::Receives { user_index } => !is_send && user_index.is_none_or(|index| index == cqe.srqn()),
+        }
+    }
+}
+
+/// Stale completions of a queue that was reset or destroyed: those before position `end`, modulo 2^24. Its number, and
+/// its indices from 0 on, are reused.
 #[derive(Debug)]
 struct Former {
-    qpn: u32,
+    whose: Whose,
     end: u32,
-    /// Completions of receives are stale, too: the queue pair had its own receive queue.
-    receives: bool,
 }
 
 /// Distance of two positions modulo 2^24. Since a queue holds far fewer entries, more than half means that `to` is
@@ -387,6 +415,7 @@ impl Cq {
             options,
             subscribed: AtomicBool::new(false),
             has_former: AtomicBool::new(false),
+            receive_queues: AtomicU32::new(0),
             unread: Mutex::new(Unread { former: vec![], log_size, resized: None }),
             channel: None,
             object,
@@ -606,13 +635,12 @@ impl Cq {
         self.object.query(&query)
     }
 
-    /// Marks the completions of queue pair `qpn` that are not polled yet as stale: it was reset or destroyed, so no
-    /// more follow. `receives`: completions of its receives, too.
-    pub(crate) fn forget(&self, qpn: u32, receives: bool) {
+    /// Marks the completions of a queue that are not polled yet as stale: it was reset or destroyed, so no more follow.
+    pub(crate) fn forget(&self, whose: Whose) {
         let mut unread = lock(&self.unread);
-        unread.former.retain(|former| former.qpn != qpn);
-        if let Some(end) = self.end_of_unread(&unread, qpn) {
-            unread.former.push(Former { qpn, end, receives });
+        unread.former.retain(|former| former.whose != whose);
+        if let Some(end) = self.end_of_unread(&unread, whose) {
+            unread.former.push(Former { whose, end });
         }
         self.has_former.store(!unread.former.is_empty(), Ordering::Relaxed);
     }
@@ -630,19 +658,24 @@ impl Cq {
         let former = &mut lock(&self.unread).former;
         former.retain(|former| is_before(position, former.end));
         self.has_former.store(!former.is_empty(), Ordering::Relaxed);
-        let is_send = matches!(cqe.opcode(), CqeOpcode::Requester | CqeOpcode::RequesterError);
-        former.iter().any(|former| former.qpn == cqe.qpn() && (is_send || former.receives))
+        former.iter().any(|former| former.whose.has(cqe))
     }
 
-    /// End of the written completions, if one of `qpn` among them is not polled yet. Another thread may poll at the
+    /// A `user_index` for another receive queue of frames, from the highest down; `None` if completions have none.
+    pub(crate) fn user_index_of_receives(&self) -> Option<u32> {
+        let made = self.receive_queues.fetch_add(1, Ordering::Relaxed) & (NO_USER_INDEX >> 1);
+        (self.device().caps().cqe_version > 0).then_some(NO_USER_INDEX - 1 - made)
+    }
+
+    /// End of the written completions, if one of `whose` among them is not polled yet. Another thread may poll at the
     /// same time.
-    fn end_of_unread(&self, unread: &Unread, qpn: u32) -> Option<u32> {
+    fn end_of_unread(&self, unread: &Unread, whose: Whose) -> Option<u32> {
         let first = self.consumed();
         let (mut end, mut found) = (first, false);
         while distance(first, end) < 1 << unread.log_size {
             let consumed = match self.written(unread, end) {
                 Some(cqe) => {
-                    found |= cqe.qpn() == qpn;
+                    found |= whose.has(&cqe);
                     // A compressed block is read as a whole: not all its entries are written.
                     let is_title = cqe.cqe_format() == CqeFormat::Compressed.number() as u8;
                     let is_block = self.options.compression.is_some() && is_title;

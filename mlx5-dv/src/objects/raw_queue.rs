@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use mlx5_prm::caps::{CmdHcaCap, PerProtocolNetworkingOffloadCaps};
 use mlx5_prm::ctx::{QueueState, Wq, WqType};
 
-use super::cq::Cq;
+use super::cq::{Cq, Whose};
 use super::object::Object;
 use super::pd::Pd;
 use super::ring::RingMemory;
@@ -50,6 +50,8 @@ pub(super) struct RawQueue {
     object: Object,
     memory: RingMemory,
     cq: Arc<Cq>,
+    /// Which of the CQ's completions are its.
+    completions: Whose,
 }
 
 impl fmt::Debug for RawQueue {
@@ -60,9 +62,15 @@ impl fmt::Debug for RawQueue {
 
 impl RawQueue {
     /// Wraps `object`, a new queue in RST.
-    pub(super) fn new(number: u32, commands: Commands, object: Object, memory: RingMemory, cq: &Arc<Cq>) -> Self {
+    pub(super) fn new(
+        number: u32,
+        commands: Commands,
+        object: Object,
+        memory: RingMemory,
+        (cq, completions): (&Arc<Cq>, Whose),
+    ) -> Self {
         let (state, lease) = (Mutex::new(QueueState::Rst), RingLease::default());
-        RawQueue { number, commands, state, lease, object, memory, cq: Arc::clone(cq) }
+        RawQueue { number, commands, state, lease, object, memory, cq: Arc::clone(cq), completions }
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -117,7 +125,7 @@ impl RawQueue {
         }
         *state = QueueState::Rst;
         self.memory.clear();
-        self.cq.forget(self.number, true);
+        self.cq.forget(self.completions);
         self.lease.renew();
         Ok(())
     }
@@ -164,7 +172,7 @@ impl RawQueue {
 
     pub(super) fn end(&mut self) -> Result<(), CommandError> {
         self.object.destroy()?;
-        self.cq.forget(self.number, true);
+        self.cq.forget(self.completions);
         self.memory.destroy()
     }
 }

@@ -11,7 +11,7 @@ use mlx5_prm::ctx::{QueueState, Rqc, Wq, WqType};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::check::{NO_USER_INDEX, one_device, timestamps, within};
-use super::cq::Cq;
+use super::cq::{Cq, Whose};
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use super::queue_counter::QueueCounter;
@@ -218,13 +218,14 @@ impl Rq {
         if let Some(strides) = options.strides {
             strides.write(&mut wq);
         }
+        let user_index = cq.user_index_of_receives();
         let mut context = Rqc::default();
         context
             .w()
             .vsd(!options.strip_vlan)
             .counter_set_id(options.counter.as_ref().map_or(0, |counter| counter.id()))
             .flush_in_error_en(true)
-            .user_index(NO_USER_INDEX)
+            .user_index(user_index.unwrap_or(NO_USER_INDEX))
             .cqn(cq.cqn())
             .ts_format(timestamps(general.rq_ts_format()))
             .wq(&wq);
@@ -240,8 +241,9 @@ impl Rq {
             })
         };
         let (object, out) = created?;
+        let commands = Commands { modify, query };
         Ok(Arc::new(Rq {
-            queue: RawQueue::new(out.rqn(), Commands { modify, query }, object, memory, cq),
+            queue: RawQueue::new(out.rqn(), commands, object, memory, (cq, Whose::Receives { user_index })),
             log_size,
             log_stride,
             sges: if options.strides.is_some() { 1 } else { options.sges.max(1) },

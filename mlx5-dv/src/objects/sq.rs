@@ -10,7 +10,7 @@ use mlx5_prm::ctx::{InlineMode, QueueState, Sqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::check::{NO_USER_INDEX, fits, one_device, timestamps};
-use super::cq::Cq;
+use super::cq::{Cq, Whose};
 use super::doorbell::{DoorbellMode, Leased};
 use super::inline_headers::most_headers;
 use super::object::{DestroyError, Object, destroy_sole};
@@ -210,8 +210,10 @@ impl Sq {
             },
             tunnels: TunnelOffloads::of(&ethernet),
         };
+        let commands = Commands { modify, query };
+        let completions = Whose::Number { number: out.sqn(), receives: false };
         Ok(Arc::new(Sq {
-            queue: RawQueue::new(out.sqn(), Commands { modify, query }, object, memory, cq),
+            queue: RawQueue::new(out.sqn(), commands, object, memory, (cq, completions)),
             log_size,
             limits,
             rate_limit: Mutex::default(),

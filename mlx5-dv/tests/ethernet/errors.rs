@@ -1,17 +1,23 @@
 //! Queues that enter the error state, and recover.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_dv::objects::{Rq, RqOptions, Sq, SqOptions, Tis, TransportDomain, Uar};
-use mlx5_dv::queue::ethernet::FrameFlags;
+use mlx5_dv::objects::{
+    FlowActions, FlowGroup, FlowMatch, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
+    TransportDomain, Uar,
+};
+use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags, Spread, SpreadOptions, StridingOptions, StridingQueue};
 use mlx5_dv::queue::{AnyDoorbell, CompletionQueue, DataSegment, PostError, RefusedReason};
-use mlx5_dv::{Error, Mac};
+use mlx5_dv::{Device, Error, Mac};
+use mlx5_open::Sim;
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::ctx::QueueState;
 use mlx5_sim::fault::{Fault, Times};
 
 use crate::ends::{EthernetEnd, SOON, end, two};
+use crate::spread::{UDP, ipv4};
 
 #[test]
 fn a_frame_that_does_not_fit_flushes_what_is_posted_and_after_a_reset_all_is_well() {
@@ -44,9 +50,7 @@ fn a_reset_gives_back_what_was_in_flight() {
     there.post(5);
     here.send(&here.frame(there.device.mac(), &[1; 100]));
     // One was received and not polled.
-    while !there.queue.rq().query().is_ok_and(|status| status.hw_counter == 1) {
-        std::thread::yield_now();
-    }
+    until_received(there.queue.rq(), 1);
     let buffers = there.queue.reset().unwrap();
     assert_eq!((buffers.len(), there.queue.in_flight()), (5, (0, 0)));
     buffers.into_iter().for_each(|buffer| _ = there.queue.receive(buffer).unwrap());
@@ -97,8 +101,82 @@ fn a_reset_gives_back_what_completed_together_and_was_not_polled() {
     end(sim, [here, there], &[]);
 }
 
+/// Waits until the card has completed `count` receives of `rq`.
+fn until_received(rq: &Rq, count: u32) {
+    while !rq.query().is_ok_and(|status| status.hw_counter == count) {
+        std::thread::yield_now();
+    }
+}
+
+/// Rules that send all frames for `there` to `tir`, with the flow tag `tag`.
+fn tagged(there: &Arc<Device>, tir: &Arc<Tir>, tag: u32) -> FlowRule {
+    let table = FlowTable::create(there, 0, 1).unwrap();
+    let all = FlowMatch::new().destination_mac(there.mac());
+    let group = FlowGroup::create(&table, 0..1, &all).unwrap();
+    let rule = FlowRule::create(&group, &all, FlowActions::forward(tir).tag(tag)).unwrap();
+    table.set_root().unwrap();
+    rule
+}
+
+/// The completions of a tagged queue have the tag in the place of its number.
+#[test]
+fn a_reset_discards_what_a_tagged_queue_received_before() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [mut here, mut there] = [0, 1].map(|at| EthernetEnd::new(&sim, at, EthernetOptions::default()));
+    let rule = tagged(&there.device, there.queue.tir(), 0x77);
+    there.post(1);
+    here.send(&here.frame(there.device.mac(), &[1; 100]));
+    until_received(there.queue.rq(), 1);
+    assert_eq!(there.queue.reset().unwrap().len(), 1);
+    there.post(1);
+    assert!(there.queue.poll().unwrap().is_none(), "the frame of the life before");
+    let frame = here.frame(there.device.mac(), &[2; 100]);
+    here.send(&frame);
+    assert_eq!(there.heard(), frame);
+    drop(rule);
+    end(sim, [here, there], &[]);
+}
+
+/// So do those of a queue that a hash chooses: they have the number of the TIR.
+#[test]
+fn a_reset_discards_what_a_spread_queue_received_before() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [mut here, mut there] = [0, 1].map(|at| EthernetEnd::new(&sim, at, EthernetOptions::default()));
+    let spread = Spread::listen([&there.queue], &[], SpreadOptions::default()).unwrap();
+    there.post(1);
+    let head = here.frame(there.device.mac(), &[]);
+    here.send(&ipv4(&head, UDP, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2)));
+    until_received(there.queue.rq(), 1);
+    assert_eq!(there.queue.reset().unwrap().len(), 1);
+    there.post(1);
+    assert!(there.queue.poll().unwrap().is_none(), "the frame of the life before");
+    let frame = ipv4(&head, UDP, [10, 0, 0, 1], [10, 0, 0, 2], (3, 4));
+    here.send(&frame);
+    assert_eq!(there.heard(), frame);
+    drop(spread);
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn a_reset_discards_what_a_tagged_striding_queue_received_before() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
+    let device = sim.open(1).unwrap();
+    let pd = Pd::alloc(&device).unwrap();
+    let mut there = StridingQueue::new(&pd, StridingOptions::default()).unwrap();
+    let _rule = tagged(&device, there.tir(), 0x77);
+    here.send(&here.frame(device.mac(), &[1; 100]));
+    until_received(there.rq(), 1);
+    there.reset().unwrap();
+    assert!(there.poll().unwrap().is_none(), "the frame of the life before");
+    let frame = here.frame(device.mac(), &[2; 100]);
+    here.send(&frame);
+    let packet = there.wait(SOON).unwrap();
+    assert_eq!(&packet[..], frame);
+}
+
 /// A single send queue, with its completion queue.
-fn send_queue(here: &EthernetEnd) -> (CompletionQueue, std::sync::Arc<Sq>) {
+fn send_queue(here: &EthernetEnd) -> (CompletionQueue, Arc<Sq>) {
     let uar = Uar::alloc(&here.device).unwrap();
     let cq = CompletionQueue::create(&uar, Default::default()).unwrap();
     let tis = Tis::create(&TransportDomain::alloc(&here.device).unwrap(), 0).unwrap();

@@ -8,7 +8,7 @@ use mlx5_prm::cmd::QueryQpIn;
 use mlx5_prm::ctx::Qpc;
 use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 
-use super::cq::Cq;
+use super::cq::{Cq, Whose};
 use super::doorbell::{DoorbellMode, Leased};
 use super::mkey::AccessFlags;
 use super::object::{DestroyError, Object, destroy_sole};
@@ -328,9 +328,10 @@ impl QueuePair {
     /// Keeps those of a shared receive queue: its WQEs are not reused before they are retired.
     fn forget_completions(&self) {
         let has_own_receives = self.options.srq.is_none() && self.options.xrcd.is_none();
-        self.send_cq.forget(self.qpn, has_own_receives);
+        let completions = Whose::Number { number: self.qpn, receives: has_own_receives };
+        self.send_cq.forget(completions);
         if has_own_receives && !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
-            self.recv_cq.forget(self.qpn, true);
+            self.recv_cq.forget(completions);
         }
     }
 
