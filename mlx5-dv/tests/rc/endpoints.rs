@@ -300,6 +300,32 @@ fn buffers_of_a_batch_that_is_not_rung_are_dropped_and_flushed_ones_come_back() 
     card.end();
 }
 
+/// A batch that is forgotten never goes to the card: the WQEs after it have nothing of its buffers.
+#[test]
+fn buffers_of_a_forgotten_batch_do_not_come_back_with_others() {
+    let card = Card::new();
+    let (mut one, mut other) = pair(&card);
+    let slices = ExclusiveRegion::allocate(one.region().pd(), LEN).unwrap();
+    let mut buffers = slices.buffers(1024).unwrap();
+    let mut batch = other.receives().unwrap();
+    batch.receive_buffer(1, buffers.pop().unwrap()).unwrap();
+    batch.receive_buffer(2, buffers.pop().unwrap()).unwrap();
+    std::mem::forget(batch);
+    let mut batch = other.receives().unwrap();
+    batch.receive(3, 0..64).unwrap();
+    batch.receive_buffer(4, buffers.pop().unwrap()).unwrap();
+    batch.ring();
+    let mut batch = one.sends().unwrap();
+    batch.send_inline(5, WrFlags::SIGNALLED, b"hello").unwrap();
+    batch.send_inline(6, WrFlags::SIGNALLED, b"again").unwrap();
+    batch.ring();
+    assert_eq!(next(&mut other).0, 3);
+    let done = next_done(&mut other);
+    assert_eq!((done.ticket, done.received()), (4, Some(&b"again"[..])));
+    drop((one, other, done, buffers, slices));
+    card.end();
+}
+
 #[test]
 fn an_endpoint_with_buffers_in_flight_is_reset_before_they_are_freed() {
     let card = Card::new();

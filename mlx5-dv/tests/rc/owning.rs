@@ -239,3 +239,41 @@ fn two_cards_on_one_wire() {
     drop((a, b, region, pds, devices));
     assert_eq!(sim.violations(), []);
 }
+
+/// A batch that is forgotten never goes to the card, whatever completes after it.
+#[test]
+fn what_a_forgotten_batch_posted_has_no_completion() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card, &ConnectionOptions::default());
+    let (ours, theirs) = (card.region(4096), card.region(4096));
+    let mut buffers = ours.buffers(1024).unwrap();
+    let mut batch = a.batch();
+    batch.quiet();
+    let first = batch.write(buffers.pop().unwrap(), theirs.remote()).unwrap();
+    batch.ring();
+    let mut batch = a.batch();
+    batch.quiet();
+    batch.write(buffers.pop().unwrap(), theirs.remote()).unwrap();
+    batch.signalled();
+    batch.write(buffers.pop().unwrap(), theirs.remote()).unwrap();
+    std::mem::forget(batch);
+    let mut receives = b.receives();
+    receives.receive(theirs.buffer(0..64).unwrap()).unwrap();
+    std::mem::forget(receives);
+    let posted = b.receive(theirs.buffer(64..128).unwrap()).unwrap();
+    assert_eq!(b.in_flight(), (0, 1));
+    let last = a.send_inline(b"one").unwrap();
+    assert_eq!(a.in_flight(), (2, 0));
+    for ticket in [first, last] {
+        let done = a.wait(SOON).unwrap();
+        assert_eq!((done.ticket, done.result.is_ok()), (ticket, true));
+    }
+    let done = b.wait(SOON).unwrap();
+    assert_eq!(
+        (done.ticket, done.result.unwrap().byte_len, text(&done.buffer.unwrap(), 3)),
+        (posted, 3, b"one".into())
+    );
+    assert_eq!((a.poll().unwrap().is_none(), b.poll().unwrap().is_none()), (true, true));
+    drop((a, b, ours, theirs, buffers));
+    card.end();
+}

@@ -40,6 +40,7 @@ impl<S: Service> Drop for ConnectionBatch<'_, S> {
         if let Some(sends) = self.sends.take() {
             sends.ring();
         }
+        self.in_flight.end_batch();
     }
 }
 
@@ -51,6 +52,7 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
         in_flight: &'a mut InFlight,
         fence: &'a mut WrFlags,
     ) -> Self {
+        in_flight.start_batch();
         ConnectionBatch { qp, sends: queue.map(SendQueue::batch), in_flight, fence, is_quiet: false }
     }
 
@@ -409,6 +411,7 @@ impl Drop for ConnectionReceives<'_> {
         if let Some(batch) = self.batch.take() {
             batch.ring();
         }
+        self.in_flight.end_batch();
     }
 }
 
@@ -419,6 +422,7 @@ impl<'a> ConnectionReceives<'a> {
         in_flight: &'a mut InFlight,
         absent: RefusedReason,
     ) -> Self {
+        in_flight.start_batch();
         ConnectionReceives { batch: queue.map(ReceiveQueue::batch), absent, in_flight }
     }
 

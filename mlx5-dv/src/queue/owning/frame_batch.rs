@@ -30,6 +30,7 @@ impl Drop for FrameBatch<'_> {
         if let Some(sends) = self.sends.take() {
             sends.ring();
         }
+        self.in_flight.end_batch();
     }
 }
 
@@ -40,6 +41,7 @@ impl<'a> FrameBatch<'a> {
         in_flight: &'a mut InFlight,
         mode: InlineMode,
     ) -> Self {
+        in_flight.start_batch();
         FrameBatch { sends: queue.map(EthernetSendQueue::batch), in_flight, mode, is_quiet: false }
     }
 

@@ -18,12 +18,15 @@ pub(super) struct Held {
     slots: Box<[Option<Buffer>]>,
     /// How many there are. Work requests of a region's bytes have none, and are not looked up.
     count: u32,
+    /// Index after the last WQE with a buffer of a batch that is not rung: of the one that is being filled, or that was
+    /// forgotten.
+    unrung: Option<u32>,
 }
 
 impl Held {
     /// For a ring of `capacity` WQEs.
     pub(super) fn new(capacity: usize) -> Self {
-        Held { slots: (0..capacity).map(|_| None).collect(), count: 0 }
+        Held { slots: (0..capacity).map(|_| None).collect(), count: 0, unrung: None }
     }
 
     fn slot(&mut self, index: u32) -> Option<&mut Option<Buffer>> {
@@ -41,10 +44,23 @@ impl Held {
         Some(buffer)
     }
 
-    /// Starts a batch whose first WQE has the index `first`.
+    /// Starts a batch whose first WQE has the index `first`. What one before it posted that was forgotten
+    /// (`mem::forget`) never went to the card, which gets other WQEs in its place: its buffers are dropped.
     #[inline(always)]
     pub(super) fn batch(&mut self, first: u32) -> HeldBatch<'_> {
+        if let Some(end) = self.unrung.take() {
+            self.drop_between(first, end);
+        }
         HeldBatch { held: self, first, end: first }
+    }
+
+    #[cold]
+    fn drop_between(&mut self, first: u32, end: u32) {
+        let mut index = first;
+        while index != end {
+            drop(self.take(index));
+            index = index.wrapping_add(1);
+        }
     }
 
     /// Leaks all buffers on purpose: the card may still write them.
@@ -72,13 +88,14 @@ impl HeldBatch<'_> {
         match self.held.slot(index) {
             Some(slot) => match slot.replace(buffer) {
                 None => self.held.count += 1,
-                // Of a batch that was forgotten, or of a completion that never came: the card may use it.
+                // Of a completion that never came: the card may use it.
                 Some(before) => std::mem::forget(before),
             },
             // Never: there is one for each WQE. The card may use the buffer.
             None => std::mem::forget(buffer),
         }
         self.end = index.wrapping_add(1);
+        self.held.unrung = Some(self.end);
         Ok(())
     }
 
@@ -86,15 +103,16 @@ impl HeldBatch<'_> {
     #[inline(always)]
     pub(super) fn rung(&mut self) {
         self.first = self.end;
+        self.held.unrung = None;
     }
 }
 
 impl Drop for HeldBatch<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        while self.first != self.end {
-            drop(self.held.take(self.first));
-            self.first = self.first.wrapping_add(1);
+        if self.first != self.end {
+            self.held.drop_between(self.first, self.end);
+            self.held.unrung = None;
         }
     }
 }

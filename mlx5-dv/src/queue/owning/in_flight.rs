@@ -296,6 +296,32 @@ impl Table {
         Some(entry)
     }
 
+    /// Drops the entries of the work request `since` and of all after it. If one before them has no completion of its
+    /// own, its group is open again.
+    #[cold]
+    fn drop_since(&mut self, since: Ticket) {
+        let is_dropped = |slots: &[Option<Entry>], slot: u32| {
+            slots[slot as usize].as_ref().is_some_and(|entry| entry.ticket >= since)
+        };
+        if self.open.is_some_and(|open| is_dropped(&self.slots, open.first)) {
+            self.open = None;
+        }
+        for slot in 0..self.slots.len() as u32 {
+            let Some((first, next)) = self.slots[slot as usize].as_ref().map(|entry| (entry.first, entry.next)) else {
+                continue;
+            };
+            if !is_dropped(&self.slots, slot) && is_dropped(&self.slots, next) {
+                self.open = Some(Open { first, last: slot });
+                self.slots[slot as usize].iter_mut().for_each(|entry| entry.next = slot);
+            }
+        }
+        for slot in 0..self.slots.len() as u32 {
+            if is_dropped(&self.slots, slot) {
+                drop(self.take(slot.into()));
+            }
+        }
+    }
+
     /// Makes the entry in `slot` the last of its group, and returns the group's first. Those after it, which only an
     /// error leaves, are a group from then on.
     #[inline]
@@ -323,6 +349,8 @@ pub(super) struct InFlight {
     sends: Table,
     receives: Table,
     tickets: u64,
+    /// Those of work requests that went to the card: all, but while a batch is filled, and after one was forgotten.
+    rung: u64,
     /// WQEBBs posted since the last that has a CQE, without one and without a slot.
     unreported: u32,
     /// Those that have a CQE and no slot, in flight.
@@ -338,7 +366,14 @@ impl InFlight {
     /// Tables for queues of a depth and a number of buffers of each work request.
     pub(super) fn of_several(sends: (u32, u16), receives: (u32, u16)) -> Self {
         let table = |(depth, sges)| Table::new(depth, sges);
-        InFlight { sends: table(sends), receives: table(receives), tickets: 0, unreported: 0, unreported_cqes: 0 }
+        InFlight {
+            sends: table(sends),
+            receives: table(receives),
+            tickets: 0,
+            rung: 0,
+            unreported: 0,
+            unreported_cqes: 0,
+        }
     }
 
     /// The `wr_id` of the next work request.
@@ -500,6 +535,23 @@ impl InFlight {
         ticket
     }
 
+    /// Starts a batch. What one before it posted that was forgotten (`mem::forget`) never went to the card, which gets
+    /// other work requests in its place: its buffers are dropped.
+    #[inline(always)]
+    pub(super) fn start_batch(&mut self) {
+        if self.rung != self.tickets {
+            self.sends.drop_since(Ticket(self.rung));
+            self.receives.drop_since(Ticket(self.rung));
+            self.rung = self.tickets;
+        }
+    }
+
+    /// Ends a batch: what it posted went to the card.
+    #[inline(always)]
+    pub(super) fn end_batch(&mut self) {
+        self.rung = self.tickets;
+    }
+
     #[inline(always)]
     fn ticket(&mut self) -> Ticket {
         let ticket = Ticket(self.tickets);
@@ -583,6 +635,7 @@ impl InFlight {
 
     /// Returns all buffers; nothing is in flight afterwards.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Buffer> {
+        self.rung = self.tickets;
         (self.unreported, self.unreported_cqes) = (0, 0);
         self.sends.drain().chain(self.receives.drain())
     }
