@@ -383,3 +383,15 @@ fn a_send_behind_an_error_is_flushed_after_all_before_it() {
     assert!(near.leave(a).unwrap().done.is_empty());
     assert!(near.to_error(a).is_err(), "it has left");
 }
+
+#[test]
+fn connections_that_no_card_has_are_refused_before_there_is_one() {
+    let world = World::new(4);
+    let card = world.simulated().card(Card::builder()).unwrap();
+    let pd = Pd::alloc(&world.open(&card).unwrap()).unwrap();
+    let mut options = options();
+    options.connections = 0;
+    (options.each.send_depth, options.each.send_sges) = (u32::MAX, u16::MAX);
+    let error = Hub::<()>::new(&pd, options).map(drop).unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error}");
+}

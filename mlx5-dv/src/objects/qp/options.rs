@@ -160,6 +160,13 @@ impl QpOptions {
     }
 }
 
+impl QpOptions {
+    /// Whether a card with `caps` has rings of this size.
+    pub(crate) fn check(&self, caps: &Caps) -> Result<(), Invalid> {
+        Layout::of(self, caps).map(drop)
+    }
+}
+
 /// The rings of a queue pair: receive ring, then send ring. PRM "Work Queue Structure".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {

@@ -16,7 +16,7 @@ use mlx5_prm::layout::Layout;
 use super::batch::ConnectionBatch;
 use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED_CQES};
 use super::receives::Receives;
-use super::setup::{self, Peer};
+use super::setup::{self, ConnectionOptions, Peer};
 use crate::access::AsyncEvent;
 use crate::deadline::Deadline;
 use crate::error::{Error, Invalid};
@@ -103,6 +103,11 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// Polling interval of that wait.
 const LOOK: Duration = Duration::from_micros(50);
 
+/// Of the queue pair of each connection.
+fn qp_options(each: &ConnectionOptions) -> QpOptions {
+    QpOptions::default().wqes(each.send_depth, 0).sges(each.send_sges, 1).inline_bytes(each.inline_bytes)
+}
+
 impl<C> Hub<C> {
     /// Creates a hub without connections, and posts its receives.
     ///
@@ -111,6 +116,7 @@ impl<C> Hub<C> {
     pub fn new(pd: &Arc<Pd>, options: HubOptions) -> Result<Self, Error> {
         at_most(options.connections)?;
         let device = pd.device();
+        qp_options(&options.each).check(device.caps())?;
         let events = device.async_events();
         let uar = Uar::alloc(device)?;
         let srq = Srq::create(pd, SrqOptions::default().wqes(options.receives))?;
@@ -243,12 +249,7 @@ impl<C> Hub<C> {
             Invalid::NoRoom { object: "the hub".into(), entries, mend }
         })?;
         let each = &self.options.each;
-        let options = QpOptions::default()
-            .wqes(each.send_depth, 0)
-            .sges(each.send_sges, 1)
-            .inline_bytes(each.inline_bytes)
-            .srq(self.shared.srq())
-            .user_index(id.user_index());
+        let options = qp_options(each).srq(self.shared.srq()).user_index(id.user_index());
         let qp = QueuePair::create(&self.pd, &self.uar, self.cq.cq(), self.cq.cq(), options)?;
         qp.init(&InitAttributes { remote_access: each.remote_access, ..InitAttributes::default() })?;
         let (qpn, psn) = (qp.qpn(), setup::first_psn(&qp, each));
