@@ -55,5 +55,10 @@ fn run(options: &Options) -> Result<(), Failure> {
         last = at;
     }
     println!("now {}", device.timestamp()?.0);
+    match device.real_time() {
+        Ok(time) => println!("real time {}.{:09}", time.seconds, time.nanoseconds),
+        Err(error @ mlx5_dv::Error::Unsupported { .. }) => println!("{error}"),
+        Err(error) => return Err(error.into()),
+    }
     Ok(())
 }

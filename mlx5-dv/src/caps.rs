@@ -19,6 +19,8 @@ pub(crate) const HOST_ENDIANNESS: u8 = 1;
 
 /// `qp_ts_format` and its like: completions bear real time alone.
 pub(crate) const REAL_TIME_ONLY: u8 = 1;
+/// `qp_ts_format` and its like: completions bear the time of the free-running clock alone.
+pub(crate) const FREE_RUNNING_ONLY: u8 = 0;
 
 /// One capability page: maximum and current values.
 #[derive(Debug, Clone)]

@@ -15,14 +15,14 @@ use mlx5_prm::reg::{AnStatus, PortCounterGroup};
 
 use crate::access::owned::{BroughtUp, Owned, bring_up, port};
 use crate::access::{Access, AsyncEvent, Function, Options, RawCommand, SafeCommand, devx, hca_cap};
-use crate::caps::{CapPage, Caps, REAL_TIME_ONLY};
+use crate::caps::{CapPage, Caps, FREE_RUNNING_ONLY, REAL_TIME_ONLY};
 use crate::clock::Clock;
 use crate::counters::{PcieCounters, PortCounters, VportCounters};
 use crate::error::{CommandError, Error, Invalid};
 use crate::events::Events;
 use crate::lock::lock;
 use crate::net::{Adapter, Gid, LinkInfo, Mac, PortInfo, Promiscuous};
-use crate::timestamp::{ClockRate, Timestamp};
+use crate::timestamp::{ClockRate, RealTime, Timestamp};
 
 /// An open card. Any thread may use it. It is closed when this handle and all objects made from it are dropped.
 #[derive(Debug)]
@@ -420,6 +420,19 @@ impl Device {
     /// [`Error::Dead`]; on `devx:` also [`Error::Invalid`] and [`Error::Io`] if the kernel does not show the clock.
     pub fn timestamp(&self) -> Result<Timestamp, Error> {
         self.access.clock_ticks().map(Timestamp)
+    }
+
+    /// The card's real-time clock now. Costs as much as [`timestamp`](Self::timestamp).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a card whose real-time clock is missing or switched off; otherwise as for
+    /// [`timestamp`](Self::timestamp).
+    pub fn real_time(&self) -> Result<RealTime, Error> {
+        let general: CmdHcaCap = self.caps.current(CapPage::General).unwrap_or_default();
+        if general.rq_ts_format() == FREE_RUNNING_ONLY {
+            return Err(Error::Unsupported { what: "a real-time clock".into(), capability: "rq_ts_format" });
+        }
+        self.access.real_time().map(|time| RealTime::of(Timestamp(time)))
     }
 
     /// Rate of the card's free-running clock.

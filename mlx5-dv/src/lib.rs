@@ -57,4 +57,4 @@ pub use device::Device;
 pub use error::{CommandError, CommandErrorKind, CqStatus, Death, Error, Invalid, MappingKind, StateError};
 pub use events::{Event, EventQueue, Events};
 pub use net::{Adapter, AddressError, Gid, LinkInfo, Mac, MacError, PortInfo, Promiscuous};
-pub use timestamp::{ClockRate, Timestamp};
+pub use timestamp::{ClockRate, RealTime, Timestamp};

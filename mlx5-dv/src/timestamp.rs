@@ -1,4 +1,4 @@
-//! Time of the card's free-running clock.
+//! Times of the card's clocks.
 
 use std::time::Duration;
 
@@ -6,6 +6,29 @@ use std::time::Duration;
 /// [`Device::timestamp`](crate::Device::timestamp). [`ClockRate`] converts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
+
+/// A time of the card's real-time clock, from [`Device::real_time`](crate::Device::real_time), or of a completion of a
+/// queue that was created to bear it. It is UTC if somebody sets the clock and keeps it: on `devx:` the kernel, as its
+/// PTP hardware clock. Seconds are 32 bits, as the card's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RealTime {
+    /// Whole seconds since 1970.
+    pub seconds: u32,
+    /// Nanoseconds of the next one.
+    pub nanoseconds: u32,
+}
+
+impl RealTime {
+    /// The time of a completion of a queue with `real_time`. Of any other queue, it means nothing.
+    pub fn of(timestamp: Timestamp) -> Self {
+        RealTime { seconds: (timestamp.0 >> 32) as u32, nanoseconds: timestamp.0 as u32 }
+    }
+
+    /// Time since 1970.
+    pub fn since_1970(self) -> Duration {
+        Duration::new(self.seconds.into(), self.nanoseconds)
+    }
+}
 
 /// Rate of a card's clock, from [`Device::clock_rate`](crate::Device::clock_rate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +76,13 @@ mod tests {
         let giga = ClockRate::of_khz(1_000_000).unwrap();
         assert_eq!(giga.nanoseconds(Timestamp(u64::MAX)), u128::from(u64::MAX));
         assert_eq!(ClockRate::of_khz(0), None);
+    }
+
+    #[test]
+    fn real_time_is_seconds_and_nanoseconds() {
+        let time = RealTime::of(Timestamp(1_700_000_000 << 32 | 999_999_999));
+        assert_eq!(time, RealTime { seconds: 1_700_000_000, nanoseconds: 999_999_999 });
+        assert_eq!(time.since_1970(), Duration::new(1_700_000_000, 999_999_999));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
-use mlx5_dv::queue::{Connection, ConnectionOptions};
-use mlx5_dv::{Error, Timestamp};
+use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, Rq, RqOptions, Uar};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
+use mlx5_dv::queue::{CompletionQueue, Connection, ConnectionOptions};
+use mlx5_dv::{Error, RealTime, Timestamp};
 use mlx5_open::Sim;
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
@@ -74,6 +75,48 @@ fn a_card_that_tells_no_rate_says_so() {
         let error = device.clock_rate().unwrap_err();
         assert!(matches!(error, Error::Unsupported { capability, .. } if capability == lacks), "{error}");
     }
+}
+
+#[test]
+fn real_time_goes_as_time_does_and_frames_bear_it() {
+    let world = World::new(1);
+    let card = world.simulated().card(Card::builder().profile(Profile::connectx6dx().with_real_time_clock())).unwrap();
+    let device = world.open(&card).unwrap();
+    let (begin, before) = (world.clock().now(), device.real_time().unwrap().since_1970());
+    pass(&world, Duration::from_millis(2500));
+    let passed = world.clock().now() - begin;
+    assert_eq!(device.real_time().unwrap().since_1970() - before, passed);
+
+    let pd = Pd::alloc(&device).unwrap();
+    let region = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).unwrap();
+    for bears in [true, false] {
+        let mut options = EthernetOptions::default();
+        options.real_time = bears;
+        let mut queue = EthernetQueue::new(&pd, options).unwrap();
+        let (real, ticks) = (device.real_time().unwrap(), device.timestamp().unwrap());
+        queue.send(region.buffer(0..64).unwrap(), FrameFlags::empty()).unwrap();
+        let sent = queue.wait(SOON).unwrap().result.unwrap().timestamp;
+        if bears {
+            assert!((real..=device.real_time().unwrap()).contains(&RealTime::of(sent)), "{sent:?}");
+        } else {
+            assert!((ticks..=device.timestamp().unwrap()).contains(&sent), "{sent:?}");
+        }
+    }
+}
+
+#[test]
+fn a_card_without_real_time_names_the_capability() {
+    let device = Sim::builder().build().unwrap().open(0).unwrap();
+    let lacks = |error: Error, lacks: &str| {
+        assert!(matches!(error, Error::Unsupported { capability, .. } if capability == lacks), "{error}");
+    };
+    lacks(device.real_time().unwrap_err(), "rq_ts_format");
+    let pd = Pd::alloc(&device).unwrap();
+    lacks(EthernetQueue::new(&pd, EthernetOptions::default().real_time()).unwrap_err(), "sq_ts_format");
+    let uar = Uar::alloc(&device).unwrap();
+    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    let error = Rq::create(&pd, cq.cq(), RqOptions::default().real_time()).unwrap_err();
+    lacks(error, "rq_ts_format");
 }
 
 #[test]

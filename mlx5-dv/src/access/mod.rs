@@ -287,6 +287,8 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     }
     /// The card's free-running clock now, in ticks.
     fn clock_ticks(&self) -> Result<u64, Error>;
+    /// The card's real-time clock now: seconds, and nanoseconds in the lower half.
+    fn real_time(&self) -> Result<u64, Error>;
     /// Key of the null memory region, where the kernel has the function and tells it.
     fn null_key(&self) -> Option<u32> {
         None

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::ctx::TimestampFormat;
 
-use crate::caps::{CapPage, Caps, REAL_TIME_ONLY};
+use crate::caps::{CapPage, Caps, FREE_RUNNING_ONLY, REAL_TIME_ONLY};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 
@@ -73,6 +73,15 @@ pub(super) fn user_index(wanted: Option<u32>, caps: &Caps) -> Result<u32, Error>
 /// chooses.
 pub(super) fn timestamps(format: u8) -> TimestampFormat {
     if format == REAL_TIME_ONLY { TimestampFormat::Default } else { TimestampFormat::FreeRunning }
+}
+
+/// As [`timestamps`], for a queue whose completions bear real time if that is `wanted`. `capability` names `format`.
+pub(super) fn chosen_timestamps(wanted: bool, format: u8, capability: &'static str) -> Result<TimestampFormat, Error> {
+    match format {
+        _ if !wanted => Ok(timestamps(format)),
+        FREE_RUNNING_ONLY => Err(Error::Unsupported { what: "completions with real time".into(), capability }),
+        _ => Ok(TimestampFormat::RealTime),
+    }
 }
 
 /// `lag_tx_port_affinity` for contexts, for the port `wanted` of a bond; 0 leaves the choice to the card. `what` is who

@@ -10,7 +10,7 @@ use mlx5_prm::cmd::{CreateRqIn, DestroyRqIn, ModifyRqIn, QueryRqIn};
 use mlx5_prm::ctx::{QueueState, Rqc, Wq, WqType};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
-use super::check::{NO_USER_INDEX, one_device, timestamps, within};
+use super::check::{NO_USER_INDEX, chosen_timestamps, one_device, within};
 use super::cq::{Cq, Whose};
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
@@ -38,6 +38,9 @@ pub struct RqOptions {
     pub counter: Option<Arc<QueueCounter>>,
     /// Makes it a striding queue, whose receives take several packets each. Default: no.
     pub strides: Option<Strides>,
+    /// Whether its completions bear the time of the card's real-time clock
+    /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
+    pub real_time: bool,
 }
 
 setters! {
@@ -45,6 +48,7 @@ setters! {
         wqes: u32;
         sges: u16;
         strides: Some(Strides);
+        real_time = true;
     }
 }
 
@@ -120,7 +124,7 @@ fn power_of_two(
 
 impl Default for RqOptions {
     fn default() -> Self {
-        RqOptions { wqes: 128, sges: 1, strip_vlan: false, counter: None, strides: None }
+        RqOptions { wqes: 128, sges: 1, strip_vlan: false, counter: None, strides: None, real_time: false }
     }
 }
 
@@ -200,6 +204,7 @@ impl Rq {
         let device = pd.device();
         one_device("a receive queue's PD and CQ", device, [cq.device()])?;
         let (general, ethernet) = ethernet_caps(device.caps())?;
+        let ts_format = chosen_timestamps(options.real_time, general.rq_ts_format(), "rq_ts_format")?;
         if options.strip_vlan && !ethernet.vlan_cap() {
             return Err(Error::Unsupported { what: "stripping VLAN tags".into(), capability: "vlan_cap" });
         }
@@ -227,7 +232,7 @@ impl Rq {
             .flush_in_error_en(true)
             .user_index(user_index.unwrap_or(NO_USER_INDEX))
             .cqn(cq.cqn())
-            .ts_format(timestamps(general.rq_ts_format()))
+            .ts_format(ts_format)
             .wq(&wq);
         let mut create = CreateRqIn::default();
         create.w().ctx(&context);

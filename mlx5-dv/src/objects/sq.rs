@@ -9,7 +9,7 @@ use mlx5_prm::cmd::{CreateSqIn, DestroySqIn, ModifySqIn, QueryNicVportContextIn,
 use mlx5_prm::ctx::{InlineMode, QueueState, Sqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
-use super::check::{NO_USER_INDEX, fits, one_device, timestamps};
+use super::check::{NO_USER_INDEX, chosen_timestamps, fits, one_device};
 use super::cq::{Cq, Whose};
 use super::doorbell::{DoorbellMode, Leased};
 use super::inline_headers::most_headers;
@@ -39,6 +39,9 @@ pub struct SqOptions {
     /// Bytes of a frame that can be inlined in the WQE; raised if the card requires more for headers. Default: 18, an
     /// Ethernet header with a VLAN tag. A frame that is inlined as a whole needs no registered memory.
     pub inline_bytes: u16,
+    /// Whether its completions bear the time of the card's real-time clock
+    /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
+    pub real_time: bool,
 }
 
 setters! {
@@ -46,12 +49,13 @@ setters! {
         wqes: u32;
         sges: u16;
         inline_bytes: u16;
+        real_time = true;
     }
 }
 
 impl Default for SqOptions {
     fn default() -> Self {
-        SqOptions { wqes: 128, sges: 1, inline_bytes: 18 }
+        SqOptions { wqes: 128, sges: 1, inline_bytes: 18, real_time: false }
     }
 }
 
@@ -159,6 +163,7 @@ impl Sq {
         let device = pd.device();
         one_device("a send queue's PD, UAR, TIS and CQ", device, [uar.device(), tis.device(), cq.device()])?;
         let (general, ethernet) = ethernet_caps(device.caps())?;
+        let ts_format = chosen_timestamps(options.real_time, general.sq_ts_format(), "sq_ts_format")?;
         let inline_mode = inline_mode(device, &ethernet)?;
         let options = options.with_room_for(inline_mode);
         let log_size = options.log_size(device.caps(), &general)?;
@@ -174,7 +179,7 @@ impl Sq {
             .flush_in_error_en(true)
             .user_index(NO_USER_INDEX)
             .cqn(cq.cqn())
-            .ts_format(timestamps(general.sq_ts_format()))
+            .ts_format(ts_format)
             .tis_lst_sz(1)
             .tis_num_0(tis.tisn())
             .allow_multi_pkt_send_wqe(is_multi_packet)

@@ -172,11 +172,14 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     Ok(())
 }
 
-/// What a ConnectX-7 has alone: regions on demand, by faults of memory, and streams of DC initiators.
+/// What a ConnectX-7 has alone: regions on demand, by faults of memory, and streams of DC initiators. Its real-time
+/// clock is on.
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_connectx7_has_pages_on_demand_and_streams() -> TestResult {
-    let verbs = Verbs::boot_on(&["--profile", "connectx7"], Guest::builder("mlx5_ib-connectx7"))?;
+    let verbs = Verbs::boot_on(&["--profile", "connectx7", "--real-time-clock"], Guest::builder("mlx5_ib-connectx7"))?;
+    verbs.own("packet_clock a b 10.0.0.2", "both obey and stamp")?;
+    is_the_kernels_clock(&verbs)?;
     verbs.own("page_faults mlx5_0 1", "pages came and went")?;
     verbs.own("implicit mlx5_0 1", "all addresses are one region")?;
     for options in ["-o", "-o -P", "-O", "-O -P"] {
@@ -189,6 +192,15 @@ fn a_connectx7_has_pages_on_demand_and_streams() -> TestResult {
     let Lab { guest, mut model } = verbs.lab;
     assert!(model.runs(), "the model died:\n{}", model.stderr());
     guest.power_off()?;
+    Ok(())
+}
+
+/// The card's real-time clock, read by ours, is what the kernel's program before has set: 10^9 seconds less 99.5.
+fn is_the_kernels_clock(verbs: &Verbs) -> TestResult {
+    let said = verbs.lab.check(&format!("{A} timestamps devx:mlx5_0 2>&1"), TRAFFIC)?;
+    let seconds = said.lines().find_map(|line| line.strip_prefix("real time ")?.split('.').next()?.parse().ok());
+    let seconds: u64 = seconds.ok_or_else(|| format!("no real time in:\n{said}"))?;
+    assert!((999_999_900..1_000_001_000).contains(&seconds), "{said}");
     Ok(())
 }
 

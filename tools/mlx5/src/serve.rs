@@ -45,6 +45,9 @@ pub struct Arguments {
     /// Every so many seconds, print what has crossed PCIe since the start, of each function and queue.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     stats: Option<u64>,
+    /// Switch the card's real-time clock on: completions can bear time of day.
+    #[arg(long)]
+    real_time_clock: bool,
     /// Do not report violations that hardware ignores silently.
     #[arg(long)]
     lenient: bool,
@@ -64,6 +67,9 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     }
     if let Some(mac) = arguments.mac {
         profile.base_mac = mac;
+    }
+    if arguments.real_time_clock {
+        profile = profile.with_real_time_clock();
     }
     let wire = match &arguments.wire {
         Some(path) => {

@@ -436,6 +436,11 @@ impl Access for Devx {
         Ok(self.clock_page()?.ticks())
     }
 
+    fn real_time(&self) -> Result<u64, Error> {
+        self.liveness.check()?;
+        Ok(self.clock_page()?.real_time())
+    }
+
     fn null_key(&self) -> Option<u32> {
         self.context.null_key
     }

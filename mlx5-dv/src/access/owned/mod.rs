@@ -277,6 +277,10 @@ impl Access for Owned {
         Ok(self.registers.internal_timer()?)
     }
 
+    fn real_time(&self) -> Result<u64, Error> {
+        Ok(self.registers.real_time()?)
+    }
+
     fn card_memory(&self) -> &dyn CardMemory {
         self
     }

@@ -19,6 +19,8 @@ const INITIALIZING: u64 = 0x1fc;
 const HEALTH_BUFFER: u64 = 0x200;
 const TIMER_HIGH: u64 = 0x1000;
 const TIMER_LOW: u64 = 0x1004;
+const REAL_TIME_HIGH: u64 = 0x1040;
+const REAL_TIME_LOW: u64 = 0x1044;
 const HEALTH_COUNTER: u64 = 0x1010;
 
 /// Value of any register of a card that is not present.
@@ -148,11 +150,20 @@ impl Registers {
 
     /// The free-running clock, in ticks.
     pub fn internal_timer(&self) -> Result<u64, Death> {
-        let ticks = read_timer(|high| self.read(if high { TIMER_HIGH } else { TIMER_LOW }))?;
-        if ticks == u64::MAX {
+        self.clock(TIMER_HIGH, TIMER_LOW)
+    }
+
+    /// The real-time clock: seconds, and nanoseconds in the lower half.
+    pub fn real_time(&self) -> Result<u64, Death> {
+        self.clock(REAL_TIME_HIGH, REAL_TIME_LOW)
+    }
+
+    fn clock(&self, upper: u64, lower: u64) -> Result<u64, Death> {
+        let time = read_timer(|high| self.read(if high { upper } else { lower }))?;
+        if time == u64::MAX {
             self.check_presence()?;
         }
-        Ok(ticks)
+        Ok(time)
     }
 
     /// Whether firmware or another driver has disabled the function, or asks for its reset. PRM "Initialization

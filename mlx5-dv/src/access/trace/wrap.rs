@@ -195,6 +195,10 @@ impl Access for Traced {
         self.inner.clock_ticks()
     }
 
+    fn real_time(&self) -> Result<u64, Error> {
+        self.inner.real_time()
+    }
+
     fn null_key(&self) -> Option<u32> {
         self.inner.null_key()
     }

@@ -60,6 +60,9 @@ pub struct EthernetOptions {
     /// of one packet. Every receive must have room for
     /// [`longest_received`](EthernetQueue::longest_received) bytes: a longer frame stops the queue. Default: none.
     pub lro: Option<LroOptions>,
+    /// Whether completions bear the time of the card's real-time clock
+    /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
+    pub real_time: bool,
 }
 
 setters! {
@@ -72,6 +75,7 @@ setters! {
         priority: u8;
         copying: Copying;
         lro: Some(LroOptions);
+        real_time = true;
     }
 }
 
@@ -90,6 +94,7 @@ impl Default for EthernetOptions {
             priority: 0,
             copying: Copying::default(),
             lro: None,
+            real_time: false,
         }
     }
 }
@@ -122,7 +127,7 @@ impl EthernetQueue {
     /// Creates queues in RDY with their own UAR page and completion queue: frames may be sent, receives posted.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card without Ethernet, or for large receive offload on one without;
+    /// [`Error::Unsupported`] on a card without Ethernet, or for large receive offload or real time on one without;
     /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: EthernetOptions) -> Result<Self, Error> {
         Self::in_domain(pd, &TransportDomain::alloc(pd.device())?, options)
@@ -144,10 +149,12 @@ impl EthernetQueue {
         cq_options.events = options.events;
         let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
         let tis = Tis::create(domain, options.priority)?;
-        let sq_options = SqOptions::default().wqes(options.send_depth).sges(options.send_sges);
+        let mut sq_options = SqOptions::default().wqes(options.send_depth).sges(options.send_sges);
+        sq_options.real_time = options.real_time;
         let sq = Sq::create(pd, &uar, &tis, cq.cq(), sq_options.inline_bytes(options.inline_bytes))?;
         let mut rq_options = RqOptions::default().wqes(options.recv_depth).sges(options.recv_sges);
         (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
+        rq_options.real_time = options.real_time;
         let rq = Rq::create(pd, cq.cq(), rq_options)?;
         let tir = Tir::create_with(domain, &rq, options.lro)?;
         let mut queue = EthernetQueue {

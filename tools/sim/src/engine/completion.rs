@@ -136,7 +136,7 @@ pub(super) fn failed(
 ///
 /// If it cannot be written, both the CQ and the queue that completes to it move to the error state.
 pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: bool) {
-    let timestamp = nic.timestamp();
+    let timestamp = nic.timestamp(number);
     let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
     if cq.status != CqStatus::Ok {
         return nic.scheduler.break_later(number);

@@ -106,6 +106,7 @@ pub fn describe_qp(qp: &Qp, context: &mut Qpc) {
 pub fn qp_destroyed(f: &mut Function, mut qp: Qp) {
     streams::close_channels(&mut qp, &mut f.queues.connections, &mut f.nic);
     f.nic.scheduler.forget_qp(qp.qpn);
+    f.nic.firmware.real_time.enlist(qp.qpn, false);
     f.nic.scheduler.remove_qp(qp.uar, qp.qpn);
 }
 
@@ -147,6 +148,7 @@ pub fn sq_rate_changed(f: &mut Function, sqn: u32) {
 /// Firmware destroyed a send queue that used UAR page `uar`.
 pub fn sq_destroyed(f: &mut Function, uar: u32, sqn: u32) {
     f.nic.scheduler.forget_qp(sqn);
+    f.nic.firmware.real_time.enlist(sqn, false);
     f.nic.scheduler.remove_qp(uar, sqn);
 }
 
@@ -172,6 +174,7 @@ pub fn rq_state_changed(f: &mut Function, rqn: u32, from: QueueState, to: QueueS
 /// Firmware destroyed a receive queue.
 pub fn rq_destroyed(f: &mut Function, rqn: u32) {
     f.nic.scheduler.forget_qp(rqn);
+    f.nic.firmware.real_time.enlist(rqn, false);
 }
 
 /// Firmware created a completion queue.

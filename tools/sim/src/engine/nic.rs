@@ -89,8 +89,11 @@ impl Nic {
         found
     }
 
-    /// The device clock, as in CQEs.
-    pub(crate) fn timestamp(&self) -> u64 {
+    /// The device clock, as in CQEs of the queue pair or Ethernet queue `number`.
+    pub(crate) fn timestamp(&self, number: u32) -> u64 {
+        if self.firmware.real_time.is_borne_by(number) {
+            return self.firmware.real_time.at(self.now);
+        }
         self.firmware.internal_timer(&self.profile, self.now)
     }
 

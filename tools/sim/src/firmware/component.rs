@@ -6,7 +6,7 @@ use mlx5_prm::reg::{
 };
 
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Function, real_time};
 
 /// The only component: the firmware image.
 const IMAGE: u16 = 0;
@@ -17,15 +17,16 @@ const BOOT_IMAGE: u16 = 1;
 const FEATURES: u8 = 0;
 
 /// Which registers from 0x9000 on exist, and what they can: `MPCNT` has all counters.
-pub(super) fn mcam(_: &mut Function, given: &McamReg, write: bool) -> Result<McamReg, Syndrome> {
+pub(super) fn mcam(f: &mut Function, given: &McamReg, write: bool) -> Result<McamReg, Syndrome> {
     if write {
         return Err(Syndrome::RegisterReadOnly);
     }
+    let has_real_time = real_time::is_announced(&f.nic.profile);
     let mut register = McamReg::ZERO;
     register.w().feature_group(given.feature_group()).access_reg_group(given.access_reg_group());
     if u32::from(given.access_reg_group()) == McamRegisters::First128.number() {
         let mut registers = McamAccessReg::ZERO;
-        registers.w().mcqs(true).mcqi(true);
+        registers.w().mcqs(true).mcqi(true).mtutc(has_real_time);
         let mut bytes = [0; 16];
         bytes.copy_from_slice(registers.as_bytes());
         register.w().mng_access_reg_cap_mask(&bytes);
@@ -33,6 +34,7 @@ pub(super) fn mcam(_: &mut Function, given: &McamReg, write: bool) -> Result<Mca
     if given.feature_group() == FEATURES {
         let mut features = McamEnhancedFeatures::ZERO;
         features.w().pcie_performance_group(true).tx_overflow_buffer_pkt(true).pcie_outbound_stalled(true);
+        features.w().ptpcyc2realtime_modify(has_real_time).mtutc_time_adjustment_extended_range(has_real_time);
         register.w().mng_feature_cap_mask(&features);
     }
     Ok(register)

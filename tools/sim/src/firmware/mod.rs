@@ -14,6 +14,7 @@ use crate::function::{Firmware, Function, HcaState};
 
 mod answer;
 mod caps;
+mod clock;
 mod command;
 mod component;
 mod counter;

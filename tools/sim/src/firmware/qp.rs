@@ -1,7 +1,7 @@
 //! Queue pairs: create, query, destroy. PRM "Queue Pair Context". State changes are in [`qp_state`](super::qp_state).
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::Qpc;
+use mlx5_prm::ctx::{Qpc, TimestampFormat};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
 use super::answer::Answer;
@@ -9,7 +9,7 @@ use super::caps::next_below;
 use super::ece;
 use super::memory::{self, InUmem, Wanted};
 use super::syndromes::Syndrome;
-use super::{pages, qp_extension};
+use super::{clock, pages, qp_extension};
 use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{AddressPath, PageList, Qp, RcState, RecvRing, SendRing};
@@ -26,8 +26,6 @@ const LOG_MIN_STRIDE: u32 = 4;
 const LOG_WQEBB: u32 = 6;
 /// `user_index` of a queue pair whose completions have its own number.
 const NO_USER_INDEX: u32 = 0xff_ffff;
-/// `ts_format`: real time, which is not supported.
-const TS_REAL_TIME: u8 = 2;
 
 /// The two rings of a queue pair in one memory area: receive ring, then send ring. PRM "Work Queue Structure".
 struct Rings {
@@ -101,10 +99,12 @@ fn insert(f: &mut Function, mut qp: Qp) -> Answer<CreateQpOut> {
     let umems = [qp.umem, qp.doorbell_umem];
     let qpn = f.queues.qps.next_number().ok_or(Syndrome::TooManyQps)?;
     qp.qpn = qpn;
+    let bears = bears_real_time(f, &qp.context);
     use_parents(f, &qp.context, true);
     f.queues.qps.insert(qp).map_err(|_| Syndrome::TooManyQps)?;
     memory::use_umems(f, umems, true);
     engine::qp_created(f, qpn);
+    f.nic.firmware.real_time.enlist(qpn, bears == Some(true));
     let mut output = CreateQpOut::ZERO;
     output.w().qpn(qpn);
     Ok(output)
@@ -198,9 +198,15 @@ fn check_features(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
         || context.cd_master()
         || context.cd_slave_send()
         || context.cd_slave_receive()
-        || context.ts_format() >= TS_REAL_TIME
+        || bears_real_time(f, context).is_none()
         || context.deth_sqpn() != 0;
     if unannounced { Err(Syndrome::QpFeature) } else { qp_extension::check_streams(f, context) }
+}
+
+/// Whether its completions bear real time; `None` if the function cannot do as the context asks.
+fn bears_real_time(f: &Function, context: &Qpc) -> Option<bool> {
+    let format = TimestampFormat::from_number(context.ts_format().into());
+    clock::bears_real_time(f.nic.firmware.caps.roce().qp_ts_format(), format)
 }
 
 fn check_sizes(f: &Function, context: &Qpc) -> Result<(), Syndrome> {

@@ -9,7 +9,7 @@ use mlx5_prm::reg::{
 use super::answer::Answer;
 use super::link::{PORT, own_port};
 use super::syndromes::Syndrome;
-use super::{component, link, port_counter, vport};
+use super::{clock, component, link, port_counter, vport};
 use crate::function::Function;
 use crate::wire::Port;
 
@@ -50,6 +50,7 @@ pub(super) fn access(
         RegisterId::Ppcnt => register(f, data, write, port_counter::ppcnt)?,
         RegisterId::Mpcnt => register(f, data, write, mpcnt)?,
         RegisterId::Mcam => register(f, data, write, component::mcam)?,
+        RegisterId::Mtutc => register(f, data, write, clock::mtutc)?,
         RegisterId::Mcqs => register(f, data, write, component::mcqs)?,
         RegisterId::Mcqi => component::mcqi(f, data, write)?,
         _ => return Err(Syndrome::UnknownRegister.into()),

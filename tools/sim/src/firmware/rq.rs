@@ -1,13 +1,13 @@
 //! Receive queues of Ethernet frames. PRM "Receive Queue Context".
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{MemRqType, QueueState, Rqc, TimestampFormat};
+use mlx5_prm::ctx::{MemRqType, QueueState, Rqc};
 
 use super::answer::Answer;
 use super::caps::room_below;
 use super::pages;
 use super::syndromes::Syndrome;
-use super::{memory, wq};
+use super::{clock, memory, wq};
 use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{Dispatch, RecvRing, Rq};
@@ -56,6 +56,8 @@ pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Ans
     use_parents(f, &rq, true);
     f.queues.rqs.insert(rq).map_err(|_| Syndrome::TooManyRqs)?;
     memory::use_umems(f, umems, true);
+    let bears = clock::bears_real_time(f.nic.firmware.caps.general().rq_ts_format(), context.ts_format());
+    f.nic.firmware.real_time.enlist(rqn, bears == Some(true));
     let mut output = CreateRqOut::ZERO;
     output.w().rqn(rqn);
     Ok(output)
@@ -69,7 +71,7 @@ fn check_context(f: &Function, context: &Rqc) -> Result<(), Syndrome> {
         || context.scatter_fcs() && !f.nic.firmware.caps.ethernet().scatter_fcs()
         || context.mem_rq_type() != MemRqType::Inline
         || context.hairpin()
-        || context.ts_format() == TimestampFormat::RealTime
+        || clock::bears_real_time(f.nic.firmware.caps.general().rq_ts_format(), context.ts_format()).is_none()
         || context.rmpn() != 0
         || context.reservation_timeout() != 0;
     if unannounced { Err(Syndrome::WqFeature) } else { Ok(()) }

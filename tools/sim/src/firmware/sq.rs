@@ -2,13 +2,13 @@
 
 use mlx5_prm::caps::PerProtocolNetworkingOffloadCaps;
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{InlineMode, QueueState, Sqc, TimestampFormat};
+use mlx5_prm::ctx::{InlineMode, QueueState, Sqc};
 
 use super::answer::Answer;
 use super::caps::room_below;
 use super::pages;
 use super::syndromes::Syndrome;
-use super::{memory, rate, uctx, wq};
+use super::{clock, memory, rate, uctx, wq};
 use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{SendRing, SendsThrough, Sq};
@@ -53,6 +53,8 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
     f.queues.sqs.insert(sq).map_err(|_| Syndrome::TooManySqs)?;
     memory::use_umems(f, umems, true);
     engine::sq_created(f, sqn);
+    let bears = clock::bears_real_time(f.nic.firmware.caps.general().sq_ts_format(), context.ts_format());
+    f.nic.firmware.real_time.enlist(sqn, bears == Some(true));
     let mut output = CreateSqOut::ZERO;
     output.w().sqn(sqn);
     Ok(output)
@@ -70,7 +72,7 @@ fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
         || context.allow_swp() && !f.nic.firmware.caps.ethernet().swp()
         || context.hairpin()
         || context.non_wire()
-        || context.ts_format() == TimestampFormat::RealTime
+        || clock::bears_real_time(f.nic.firmware.caps.general().sq_ts_format(), context.ts_format()).is_none()
         || context.ts_cqe_to_dest_cqn() != 0
         || context.qos_queue_group_id() != 0
         || context.tis_lst_sz() > 1 << f.nic.firmware.caps.general().log_max_tis_per_sq();

@@ -307,6 +307,7 @@ syndromes! {
     0x0f03 RegisterPort BadParameter "ACCESS_REGISTER: local_port is not the function's port",
     0x0f04 PortMtuRange BadParameter "PMTU: admin_mtu is not between 68 and max_mtu",
     0x0f06 CounterGroup BadParameter "PPCNT, MPCNT: no such group of counters",
+    0x0f07 ClockAdjustment BadParameter "the operation is unknown, or sets, moves or steers the real-time clock by more than it allows",
     0x0f08 NoSuchComponent BadParameter "ACCESS_REGISTER: component_index must be 0, the only component",
     0x0f09 ComponentInfo BadParameter "ACCESS_REGISTER: MCQI has only the running VERSION",
 }

@@ -9,6 +9,7 @@ use mlx5_prm::reg::HostEndianness;
 use super::caps::Capabilities;
 use super::command_queue::{self, CommandQueue};
 use super::pages::Pages;
+use super::real_time::{self, RealTime};
 use crate::profile::Profile;
 
 /// How long `initializing` is 1 after power-on or reset. PRM "Initialization Segment".
@@ -45,6 +46,7 @@ pub struct Firmware {
     pub(crate) host_endianness: HostEndianness,
     pub(crate) health_counter: u32,
     pub(crate) health_syndrome: u8,
+    pub(crate) real_time: RealTime,
 }
 
 impl Firmware {
@@ -63,6 +65,7 @@ impl Firmware {
             host_endianness: HostEndianness::ZERO,
             health_counter: 0,
             health_syndrome: 0,
+            real_time: RealTime::new(now),
         }
     }
 
@@ -87,6 +90,10 @@ impl Firmware {
             .internal_timer_h((ticks >> 32) as u32)
             .internal_timer_l(ticks as u32)
             .health_counter(self.health_counter & 0xff_ffff);
+        if real_time::is_announced(profile) {
+            let time = self.real_time.at(now);
+            segment.w().real_time_h((time >> 32) as u32).real_time_l(time as u32);
+        }
         let mut health = *segment.health_buffer();
         health
             .w()

@@ -12,6 +12,7 @@ mod observer;
 mod packet_pool;
 mod page_faults;
 mod pages;
+pub(crate) mod real_time;
 mod scheduler;
 mod uar_memory;
 
@@ -28,6 +29,7 @@ pub use observer::{At, Observer, Seen};
 pub(crate) use page_faults::{PageFault, Side};
 pub use pages::Pages;
 pub(crate) use pages::{Context, PAGE};
+pub use real_time::RealTime;
 pub use scheduler::Scheduler;
 pub use uar_memory::{MemoryError, UarArea, UarMemory};
 

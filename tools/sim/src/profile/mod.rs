@@ -4,13 +4,14 @@
 //! implemented by the model, even if the real card has it.
 //!
 //! So the profiles differ only in what the model implements: identity, clock, number of queue pairs. The numbers are
-//! from published `ibv_devinfo -v` output of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. Other differences of
-//! the real cards (real-time clock) are masked out of all three.
+//! from published `ibv_devinfo -v` output of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. The real-time clock is
+//! switched off in all three, as on cards that leave the factory: see [`Profile::with_real_time_clock`].
 
 mod pages;
 
 use mlx5_prm::caps::{
     AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, OdpCap, PerProtocolNetworkingOffloadCaps, QosCap, RoceCap,
+    TimestampCap,
 };
 
 #[cfg(test)]
@@ -152,6 +153,19 @@ impl Profile {
             odp_current: odp_after_enable(),
             ..Self::connectx6dx()
         }
+    }
+
+    /// The card with its real-time clock switched on, as firmware's configuration does: completions bear either time.
+    #[must_use]
+    pub fn with_real_time_clock(mut self) -> Self {
+        let both = TimestampCap::Both.number() as u8;
+        for general in [&mut self.general_max, &mut self.general_current] {
+            general.w().sq_ts_format(both).rq_ts_format(both);
+        }
+        for roce in [&mut self.roce_max, &mut self.roce_current] {
+            roce.w().qp_ts_format(both);
+        }
+        self
     }
 
     /// The profile with this name.

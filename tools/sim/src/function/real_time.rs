@@ -1,0 +1,131 @@
+//! The real-time clock: time since 1970, as the driver sets and steers it. PRM `mtutc_reg`.
+//!
+//! Each function has its own, which nobody else steers. It counts from zero at power-on and reset until it is set.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use mlx5_prm::caps::TimestampCap;
+
+use crate::profile::Profile;
+
+const BILLION: i128 = 1_000_000_000;
+
+/// Time of day. It follows the card's clock at a rate that can be adjusted.
+#[derive(Debug)]
+pub struct RealTime {
+    /// Its time at `since`, in nanoseconds.
+    base: u128,
+    since: Instant,
+    /// How much faster it is than the card's clock, in billionths.
+    rate: i32,
+    /// The queue pairs and Ethernet queues whose completions bear it.
+    queues: HashSet<u32>,
+}
+
+impl RealTime {
+    /// log2 of the largest adjustment of its frequency, in billionths.
+    pub const LOG_MAX_ADJUSTMENT: u8 = 26;
+    /// Nanoseconds that it can be moved by without being set.
+    pub const MAX_MOVE: i32 = 200_000;
+
+    pub(crate) fn new(now: Instant) -> Self {
+        RealTime { base: 0, since: now, rate: 0, queues: HashSet::new() }
+    }
+
+    /// Nanoseconds at `now`.
+    fn nanos(&self, now: Instant) -> u128 {
+        let passed = now.saturating_duration_since(self.since).as_nanos();
+        let gained = passed as i128 * i128::from(self.rate) / BILLION;
+        (self.base + passed).saturating_add_signed(gained)
+    }
+
+    /// Its time, as in completions and in the initialization segment: seconds, and nanoseconds in the lower half.
+    pub fn at(&self, now: Instant) -> u64 {
+        const SECOND: u128 = 1_000_000_000;
+        let nanos = self.nanos(now);
+        // The card counts 32 bits of seconds.
+        u64::from((nanos / SECOND) as u32) << 32 | (nanos % SECOND) as u64
+    }
+
+    /// Whether the completions of queue `number` bear it.
+    pub(crate) fn is_borne_by(&self, number: u32) -> bool {
+        self.queues.contains(&number)
+    }
+
+    /// A new queue: whether its completions bear it.
+    pub(crate) fn enlist(&mut self, number: u32, bears: bool) {
+        if bears {
+            self.queues.insert(number);
+        } else {
+            self.queues.remove(&number);
+        }
+    }
+
+    /// Sets it.
+    pub(crate) fn set(&mut self, time: Duration, now: Instant) {
+        (self.base, self.since) = (time.as_nanos(), now);
+    }
+
+    /// Moves it. It does not go below zero.
+    pub(crate) fn shift(&mut self, nanos: i32, now: Instant) {
+        let moved = self.nanos(now).saturating_add_signed(i128::from(nanos));
+        (self.base, self.since) = (moved, now);
+    }
+
+    /// Makes it faster or slower from now on. False, with nothing changed, if that is too much.
+    pub(crate) fn adjust(&mut self, rate: i32, now: Instant) -> bool {
+        if rate.unsigned_abs() > 1 << Self::LOG_MAX_ADJUSTMENT {
+            return false;
+        }
+        self.shift(0, now);
+        self.rate = rate;
+        true
+    }
+}
+
+/// Whether cards of this profile have a real-time clock.
+pub(crate) fn is_announced(profile: &Profile) -> bool {
+    profile.general_max.rq_ts_format() != TimestampCap::FreeRunning.number() as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds and nanoseconds.
+    fn read(clock: &RealTime, now: Instant) -> (u64, u64) {
+        let time = clock.at(now);
+        (time >> 32, time & 0xffff_ffff)
+    }
+
+    #[test]
+    fn it_is_set_moved_and_steered() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut clock = RealTime::new(start);
+        assert_eq!(read(&clock, start + Duration::from_millis(2500)), (2, 500_000_000));
+        clock.set(Duration::new(1_700_000_000, 999_999_999), at(3));
+        assert_eq!(read(&clock, at(3) + Duration::from_nanos(1)), (1_700_000_001, 0));
+        clock.shift(-200_000, at(4));
+        assert_eq!(read(&clock, at(4)), (1_700_000_001, 999_799_999));
+        clock.set(Duration::from_secs(10), at(10));
+        assert!(clock.adjust(-100_000, at(10)));
+        assert_eq!(read(&clock, at(20)), (19, 999_000_000));
+        // What has been gained and lost stays so.
+        assert!(clock.adjust(0, at(20)));
+        assert_eq!(read(&clock, at(30)), (29, 999_000_000));
+        let most = 1 << RealTime::LOG_MAX_ADJUSTMENT;
+        assert!(clock.adjust(most, at(30)) && !clock.adjust(most + 1, at(30)) && !clock.adjust(i32::MIN, at(30)));
+    }
+
+    #[test]
+    fn it_does_not_go_below_zero_and_wraps_after_32_bits_of_seconds() {
+        let start = Instant::now();
+        let mut clock = RealTime::new(start);
+        clock.shift(-5, start);
+        assert_eq!(clock.at(start), 0);
+        clock.set(Duration::from_secs(u32::MAX.into()), start);
+        assert_eq!(read(&clock, start + Duration::from_secs(1)), (0, 0));
+    }
+}
