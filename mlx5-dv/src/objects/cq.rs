@@ -595,7 +595,8 @@ impl Cq {
         if !refused || waiting <= entries.into() {
             return error.into();
         }
-        let limit = waiting..=(1 << self.device().caps().log_max_cq_sz) - 1;
+        let most = 1u64.checked_shl(self.device().caps().log_max_cq_sz.into()).unwrap_or(0).wrapping_sub(1);
+        let limit = waiting..=most;
         let invalid = Invalid::out_of_range("entries", entries.into(), limit, "a queue with completions in it");
         invalid.mend("poll first").into()
     }

@@ -135,9 +135,8 @@ impl TunnelHeaders {
             _ => (None, inner.end),
         };
         let outer_l4 = (outer.protocol == Some(UDP)).then_some(outer.end);
-        let headers =
-            TunnelHeaders { kind, outer: outer.offsets(outer_l4)?, inner: inner.offsets(inner_l4)?, end: end as u16 };
-        Some(headers)
+        let end = u16::try_from(end).ok()?;
+        Some(TunnelHeaders { kind, outer: outer.offsets(outer_l4)?, inner: inner.offsets(inner_l4)?, end })
     }
 
     /// The tunnel.
