@@ -221,28 +221,55 @@ fn buffers_that_lie_behind_each_other_in_pages_are_one_piece_by_a_direct_list() 
 }
 
 #[test]
-fn a_changed_completion_does_not_free_memory_that_a_remote_reaches_by_a_direct_list() {
+fn a_changed_completion_does_not_free_memory_that_a_remote_reaches() {
+    for options in [UmrKeyOptions::default().entries(1), UmrKeyOptions::default().entries(1).pages(12)] {
+        let card = Card::new();
+        let (mut a, mut b) = connected(&card);
+        let (near, far) = (card.region(4096), private(&card, 4096));
+        let memory = std::sync::Arc::downgrade(&far);
+        let mut key = FastKey::create(&card.pd, options).unwrap();
+        key.push(far.buffer(0..4096).unwrap()).unwrap();
+        let (_, remote) = b.register(&mut key, WRITABLE).unwrap();
+        let mut done = b.wait(SOON).unwrap();
+        assert!(key.settle(&done));
+        // A program says that the remote has invalidated the key.
+        done.result.as_mut().unwrap().operation = Operation::ReceivedInvalidate(remote.rkey);
+        assert!(key.settle(&done) && key.is_free());
+        key.parts().for_each(drop);
+        drop(far);
+        assert!(memory.upgrade().is_some(), "the remote still reaches it: {options:?}");
+        write(&mut a, &near, &pattern(4096, 3), remote);
+        key.renew().unwrap();
+        assert!(memory.upgrade().is_none(), "nobody reaches it any more: {options:?}");
+        is_refused(&mut a, &near, remote);
+        drop((a, b, key, near));
+        card.end_after(&[KEY]);
+    }
+}
+
+#[test]
+fn a_completion_of_the_next_connection_with_the_same_number_is_no_invalidation() {
     let card = Card::new();
-    let (mut a, mut b) = connected(&card);
-    let (near, far) = (card.region(4096), private(&card, 4096));
-    let memory = std::sync::Arc::downgrade(&far);
-    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1).pages(12)).unwrap();
+    let (a, mut b) = connected(&card);
+    let far = private(&card, 4096);
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1)).unwrap();
     key.push(far.buffer(0..4096).unwrap()).unwrap();
-    let (_, remote) = b.register(&mut key, WRITABLE).unwrap();
-    let mut done = b.wait(SOON).unwrap();
-    assert!(key.settle(&done));
-    // A program says that the remote has invalidated the key.
-    done.result.as_mut().unwrap().operation = Operation::ReceivedInvalidate(remote.rkey);
-    assert!(key.settle(&done) && key.is_free());
-    key.parts().for_each(drop);
-    drop(far);
-    assert!(memory.upgrade().is_some(), "the remote still reaches it");
-    write(&mut a, &near, &pattern(4096, 3), remote);
-    key.renew().unwrap();
-    assert!(memory.upgrade().is_none(), "nobody reaches it any more");
-    is_refused(&mut a, &near, remote);
-    drop((a, b, key, near));
-    card.end_after(&[KEY]);
+    b.register(&mut key, WRITABLE).unwrap();
+    settles(&mut b, &mut key, b_registered);
+    // The invalidation is flushed, and nobody polls that.
+    b.queue_pair().to_error().unwrap();
+    b.invalidate(&mut key).unwrap();
+    let qpn = b.queue_pair().qpn();
+    drop((a, b));
+    let (a, mut b) = connected(&card);
+    assert_eq!(b.queue_pair().qpn(), qpn, "the number is used again");
+    for _ in 0..4 {
+        b.batch().nop().unwrap();
+        assert!(!key.settle(&b.wait(SOON).unwrap()));
+    }
+    assert!(!key.is_free());
+    drop((a, b, key, far));
+    card.end();
 }
 
 #[test]

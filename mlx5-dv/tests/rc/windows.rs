@@ -144,7 +144,7 @@ fn a_zero_based_window_counts_from_zero() {
 }
 
 #[test]
-fn a_region_stays_registered_while_a_window_opens_it() {
+fn a_region_stays_registered_while_a_window_may_open_it() {
     let card = Card::new();
     let (mut a, mut b) = connected(&card);
     let (near, far) = (card.region(4096), private(&card, 4096));
@@ -154,6 +154,9 @@ fn a_region_stays_registered_while_a_window_opens_it() {
     assert!(matches!(refused.reason, DestroyReason::InUse(1)), "{refused}");
     write(&mut a, &near, b"here", remote);
     unbound(&mut b, &mut window);
+    // That it is unbound is known from a completion, which a program may have changed.
+    let refused = MemoryRegion::destroy(refused.object).unwrap_err();
+    window.renew().unwrap();
     MemoryRegion::destroy(refused.object).unwrap();
     // Dropped while bound, the window is destroyed first.
     let far = private(&card, 4096);
@@ -164,6 +167,29 @@ fn a_region_stays_registered_while_a_window_opens_it() {
     is_refused(&mut a, &near, remote);
     drop((a, b, near));
     card.end_after(&[KEY]);
+}
+
+#[test]
+fn a_completion_of_the_next_connection_with_the_same_number_unbinds_no_window() {
+    let card = Card::new();
+    let (a, mut b) = connected(&card);
+    let far = private(&card, 4096);
+    let mut window = window(&card, WindowType::One);
+    bound(&mut b, &mut window, &far, Binding::new(0..64, READ_WRITE));
+    // The unbinding is flushed, and nobody polls that.
+    b.queue_pair().to_error().unwrap();
+    b.unbind(&mut window).unwrap();
+    let qpn = b.queue_pair().qpn();
+    drop((a, b));
+    let (a, mut b) = connected(&card);
+    assert_eq!(b.queue_pair().qpn(), qpn, "the number is used again");
+    for _ in 0..4 {
+        b.batch().nop().unwrap();
+        assert!(!window.settle(&b.wait(SOON).unwrap()));
+    }
+    assert!(!window.is_free());
+    drop((a, b, window, far));
+    card.end();
 }
 
 #[test]
@@ -226,19 +252,16 @@ fn a_window_of_type_1_is_of_all_queue_pairs_and_moves_from_region_to_region() {
     write(&mut a, &near, b"by a", old);
     write(&mut c, &near, b"by c", beyond(old, 4));
     assert_eq!(bytes(&first, 0, 8), b"by aby c");
-    // The old region is held until the move is complete.
     let (_, remote) = b.bind(&mut window, &second, Binding::new(0..64, READ_WRITE)).unwrap();
     assert_eq!(b.bind(&mut window, &first, Binding::new(0..1, READ_WRITE)).unwrap_err(), RefusedReason::WindowInUse);
-    let refused = MemoryRegion::destroy(first).unwrap_err();
     settles(&mut b, &mut window);
-    MemoryRegion::destroy(refused.object).unwrap();
     write(&mut c, &near, b"moved", remote);
     assert_eq!(bytes(&second, 0, 5), b"moved");
     // That moves b to the error state: any other connection unbinds the window.
     is_refused(&mut a, &near, old);
     unbound(&mut d, &mut window);
     is_refused(&mut c, &near, remote);
-    drop((a, b, c, d, window, near, second));
+    drop((a, b, c, d, window, near, first, second));
     card.end_after(&[KEY]);
 }
 

@@ -53,19 +53,17 @@ const LIST_UNIT: usize = 64;
 ///
 /// A key of [parts](KeyLayout::Parts) takes any buffers. A key of [pages](KeyLayout::Pages) is a direct list, by which
 /// the card finds a byte with one lookup less; its buffers must lie behind each other in pages: each but the last ends
-/// where a page ends, each but the first starts where one starts. It exists on an owned function only. The card checks
-/// nothing but this key, so it keeps the regions of all buffers that it was ever registered with until it is
-/// [renewed](Self::renew) or dropped.
+/// where a page ends, each but the first starts where one starts. It exists on an owned function only.
 ///
-/// If it is dropped while registered, a command destroys the key before the buffers are free. Buffers keep their
-/// regions registered, and by a key of parts the card checks each access against the regions' own keys, too.
+/// A key keeps the regions of all buffers that it was ever registered with until it is [renewed](Self::renew) or
+/// dropped. If it is dropped while registered, a command destroys the key before the buffers are free.
 #[derive(Debug)]
 pub struct FastKey {
     /// First field: dropped before the memory, so the card cannot access that any more.
     key: UmrKey,
     life: KeyLife,
-    /// Of a key of pages: the regions that it was registered with. That a key is free is known from completions, which
-    /// a program may have changed.
+    /// The regions that it was registered with. That a key is free is known from completions, which a program may have
+    /// changed; and another region may get the number of one that is gone.
     exposed: Vec<Arc<MemoryRegion>>,
     parts: Vec<Buffer>,
     /// Bytes of all parts.
@@ -223,11 +221,9 @@ impl FastKey {
         self.check_rights(access)?;
         let (start, memory) = match self.key.options().layout {
             KeyLayout::Parts => (0, self.lists.of_parts(&self.parts)),
-            KeyLayout::Pages { .. } => {
-                expose(&mut self.exposed, &self.parts);
-                self.lists.of_pages(self.len as u64)
-            }
+            KeyLayout::Pages { .. } => self.lists.of_pages(self.len as u64),
         };
+        expose(&mut self.exposed, &self.parts);
         let registration = Registration { variant: self.life.next_variant(), access, start, memory };
         Ok(post(&self.key, &registration)?)
     }
@@ -253,6 +249,7 @@ impl FastKey {
             let DataSegment { addr, lkey, .. } = part.segment();
             Interleaved { addr, lkey, bytes, stride }
         }));
+        expose(&mut self.exposed, &self.parts);
         let memory = KeyMemory::Interleaved { turns, parts: &self.turns };
         let registration = Registration { variant: self.life.next_variant(), access, start: 0, memory };
         Ok(post(&self.key, &registration)?)
@@ -330,6 +327,7 @@ impl Lists {
 }
 
 /// Adds the regions of `parts` to `exposed`, each once.
+#[inline]
 fn expose(exposed: &mut Vec<Arc<MemoryRegion>>, parts: &[Buffer]) {
     for region in parts.iter().filter_map(Buffer::region) {
         // Most often it is the one before, or the only one.

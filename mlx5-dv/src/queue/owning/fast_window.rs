@@ -50,8 +50,8 @@ impl Binding {
 /// [`settle`](Self::settle). Each binding has another key, so late accesses of a remote are refused.
 ///
 /// In contrast to a [`FastKey`](crate::queue::FastKey) it takes no buffers: the region's bytes can be read, written and
-/// opened by other windows meanwhile. The region stays registered as long as the window may open it:
-/// [`MemoryRegion::destroy`] refuses until then.
+/// opened by other windows meanwhile. Each region that it was bound to stays registered until the window is
+/// [renewed](Self::renew) or dropped: [`MemoryRegion::destroy`] refuses until then.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -79,16 +79,16 @@ pub struct FastWindow {
     life: KeyLife,
     /// The queue pair that bound it last.
     qpn: u32,
-    region: Option<Arc<MemoryRegion>>,
-    /// What it was bound to, until it is bound to `region`.
-    before: Option<Arc<MemoryRegion>>,
+    /// The regions that it was bound to, the last one behind. That a window is free is known from completions, which a
+    /// program may have changed; and another region may get the number of one that is gone.
+    exposed: Vec<Arc<MemoryRegion>>,
 }
 
 impl FastWindow {
     /// Creates a window of `pd`, bound to nothing. Errors: as for [`MemoryWindow::alloc`].
     pub fn alloc(pd: &Arc<Pd>, kind: WindowType) -> Result<Self, Error> {
         let window = MemoryWindow::alloc(pd, kind)?;
-        Ok(FastWindow { window, life: KeyLife::default(), qpn: 0, region: None, before: None })
+        Ok(FastWindow { window, life: KeyLife::default(), qpn: 0, exposed: Vec::new() })
     }
 
     /// Its type.
@@ -119,21 +119,14 @@ impl FastWindow {
 
     /// The region that it opens, or is about to; `None` while it is free.
     pub fn region(&self) -> Option<&Arc<MemoryRegion>> {
-        self.region.as_ref()
+        self.exposed.last().filter(|_| !self.is_free())
     }
 
     /// Checks whether `done` completes a work request on this window, or an invalidation by the remote, and returns
-    /// that. When the window is free, it lets the region go; the last holder deregisters it then, by a command. Pass
-    /// only values from [`Connection`]; others may let go a region that the remote can still access.
+    /// that. Pass only values from [`Connection`]; by others the window seems free while the remote can still access
+    /// the region.
     pub fn settle(&mut self, done: &Done) -> bool {
-        let concerns = self.life.settle(done, self.rkey());
-        if self.life.is_registered() {
-            self.before = None;
-        }
-        if self.life.is_free() {
-            (self.before, self.region) = (None, None);
-        }
-        concerns
+        self.life.settle(done, self.rkey())
     }
 
     /// Destroys the window and creates another one in its place, which is free. Blocks, as commands do. No work request
@@ -146,7 +139,7 @@ impl FastWindow {
         self.window.end()?;
         self.window = fresh;
         self.life.renewed();
-        (self.before, self.region) = (None, None);
+        self.exposed.clear();
         Ok(())
     }
 
@@ -172,21 +165,19 @@ impl FastWindow {
     fn binding(&mut self, qpn: u32, ticket: Ticket, region: &Arc<MemoryRegion>) {
         self.life.registering(qpn, ticket);
         self.qpn = qpn;
-        self.before = self.region.replace(Arc::clone(region));
+        self.exposed.retain(|known| !Arc::ptr_eq(known, region));
+        self.exposed.push(Arc::clone(region));
     }
 }
 
 impl Drop for FastWindow {
     fn drop(&mut self) {
-        if self.is_free() {
-            return;
-        }
-        // Bound, or about to be: the remote may access the region until the window is destroyed.
+        // The remote may access the regions until the window is destroyed.
         if let Err(error) = self.window.end()
             && !error.is_dead()
         {
-            tracing::error!(%error, "a memory window was not destroyed; its region is leaked");
-            std::mem::forget((self.region.take(), self.before.take()));
+            tracing::error!(%error, "a memory window was not destroyed; its regions are leaked");
+            std::mem::forget(std::mem::take(&mut self.exposed));
         }
     }
 }
@@ -218,8 +209,8 @@ impl<S: Connected> Connection<S> {
             memory: KeyMemory::Parts(&[segment]),
         };
         let remote = self.post_key(|batch, wr_id, signalled| {
-            // SAFETY: `FastWindow` keeps the region registered until the window is free, bound to another one, or
-            // destroyed; nobody has a reference to a region's memory.
+            // SAFETY: `FastWindow` keeps the region registered until the window is destroyed; nobody has a reference to
+            // a region's memory.
             Ok(unsafe { batch.bind_window(wr_id, signalled, &window.window, &registration) }?)
         })?;
         let ticket = self.keep_key()?;

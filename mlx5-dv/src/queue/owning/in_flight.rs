@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::objects::Buffer;
 use crate::queue::completion::decode::{Completion, Operation, Side, Work, WorkError, work_of};
@@ -343,6 +344,13 @@ impl Table {
     }
 }
 
+/// The first ticket of the next queue pair. A queue pair gets the number of one that is gone, so a key that waits for a
+/// completion of that one would take another's for it, were their tickets the same.
+static FIRST_TICKET: AtomicU64 = AtomicU64::new(0);
+
+/// Tickets of a queue pair: of twelve days at a million a second.
+const TICKETS: u64 = 1 << 40;
+
 /// Buffers in flight of a send and a receive queue.
 #[derive(Debug)]
 pub(super) struct InFlight {
@@ -366,11 +374,12 @@ impl InFlight {
     /// Tables for queues of a depth and a number of buffers of each work request.
     pub(super) fn of_several(sends: (u32, u16), receives: (u32, u16)) -> Self {
         let table = |(depth, sges)| Table::new(depth, sges);
+        let tickets = FIRST_TICKET.fetch_add(TICKETS, Ordering::Relaxed);
         InFlight {
             sends: table(sends),
             receives: table(receives),
-            tickets: 0,
-            rung: 0,
+            tickets,
+            rung: tickets,
             unreported: 0,
             unreported_cqes: 0,
         }
@@ -776,7 +785,12 @@ mod tests {
         let mut later = VecDeque::new();
         let first = in_flight.done_all(wr_id, result, &mut later).unwrap();
         let all = std::iter::once(first).chain(later);
-        all.map(|done| (done.ticket.0, done.result.is_ok())).collect()
+        all.map(|done| (nth(done.ticket), done.result.is_ok())).collect()
+    }
+
+    /// The place of `ticket` among those of its queue pair.
+    fn nth(ticket: Ticket) -> u64 {
+        ticket.0 % TICKETS
     }
 
     #[test]
@@ -834,9 +848,9 @@ mod tests {
         let kept = post(&mut in_flight, true);
         let mut later = VecDeque::from([Done::of_unreported(flushed().unwrap_err())]);
         let first = in_flight.done_silently(KEPT | kept, success(), &mut later).unwrap().unwrap();
-        assert_eq!((first.ticket, later.len()), (Ticket(0), 2));
+        assert_eq!((nth(first.ticket), later.len()), (0, 2));
         let waited = later.pop_front().unwrap();
-        assert_eq!((waited.ticket, later[0].ticket), (Ticket::UNREPORTED, Ticket(1)));
+        assert_eq!((waited.ticket, nth(later[0].ticket)), (Ticket::UNREPORTED, 1));
         assert_eq!(in_flight.in_flight().0, 1, "the kept one");
     }
 

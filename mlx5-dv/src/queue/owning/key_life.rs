@@ -16,8 +16,8 @@ enum State {
     Unknown,
 }
 
-/// State and variant (the low eight bits) of a key, as far as completions have told. It belongs to the holder of the
-/// key's memory, which lets the memory go when the key is free.
+/// State and variant (the low eight bits) of a key, as far as completions have told, which a program may have changed:
+/// the holder keeps the key's regions until the key is destroyed.
 #[derive(Debug, Default)]
 pub(super) struct KeyLife {
     state: State,
