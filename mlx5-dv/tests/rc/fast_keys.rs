@@ -108,6 +108,24 @@ fn each_registration_has_another_key_and_an_invalidated_one_is_refused() {
     card.end_after(&[KEY]);
 }
 
+#[test]
+fn a_registration_completes_beside_what_is_posted_behind_it() {
+    let card = Card::new();
+    let (a, mut b) = connected(&card);
+    let far = private(&card, 4096);
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default()).unwrap();
+    key.push(far.buffer(0..64).unwrap()).unwrap();
+    let (registered, _) = b.register(&mut key, WRITABLE).unwrap();
+    let behind = b.batch().nop().unwrap();
+    b.receive(far.buffer(64..128).unwrap()).unwrap();
+    assert_eq!(b.in_flight(), (2, 1));
+    let done = b.wait(SOON).unwrap();
+    assert_eq!((ticket_of(&done), key.settle(&done)), (registered, true));
+    assert_eq!(ticket_of(&b.wait(SOON).unwrap()), behind);
+    drop((a, b, key, far));
+    card.end();
+}
+
 /// Their completions are those of the messages that invalidate them, many more than the queue has room for.
 #[test]
 fn registrations_that_are_not_reported_open_keys_until_the_remote_closes_them() {

@@ -243,7 +243,7 @@ impl<S: Connected> Connection<S> {
             // `FastKey` keeps the buffers, and the list, until the key is free or destroyed.
             key.register(access, |key, new| unsafe { batch.register(wr_id, signalled, key, new) })
         })?;
-        let ticket = self.keep_key()?;
+        let ticket = self.keep_key();
         key.registering(self.link.qp.qpn(), ticket);
         Ok((ticket, remote))
     }
@@ -267,7 +267,7 @@ impl<S: Connected> Connection<S> {
                 unsafe { batch.register(wr_id, signalled, key, new) }
             })
         })?;
-        let ticket = self.keep_key()?;
+        let ticket = self.keep_key();
         key.registering(self.link.qp.qpn(), ticket);
         Ok((ticket, remote))
     }
@@ -281,7 +281,7 @@ impl<S: Connected> Connection<S> {
         self.check_pd(key.pd())?;
         let rkey = key.to_invalidate()?;
         self.post_key(|batch, wr_id, signalled| Ok(batch.local_invalidate(wr_id, signalled, rkey)?))?;
-        let ticket = self.keep_key()?;
+        let ticket = self.keep_key();
         key.invalidating(self.link.qp.qpn(), ticket);
         Ok(ticket)
     }
@@ -296,6 +296,7 @@ impl<S: Connected> Connection<S> {
         &mut self,
         post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64, WrFlags) -> Result<T, RefusedReason>,
     ) -> Result<T, RefusedReason> {
+        self.in_flight.start_batch();
         let wr_id = self.in_flight.next(Side::Send)?;
         let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
         let mut batch = queue.batch();
@@ -306,8 +307,10 @@ impl<S: Connected> Connection<S> {
     }
 
     /// Records what [`post_key`](Self::post_key) posted.
-    pub(super) fn keep_key(&mut self) -> Result<Ticket, RefusedReason> {
-        self.in_flight.keep(Ok(()), Side::Send, None).map_err(|refused| refused.reason)
+    pub(super) fn keep_key(&mut self) -> Ticket {
+        let ticket = self.in_flight.keep_one(Side::Send, None, true);
+        self.in_flight.end_batch();
+        ticket
     }
 
     /// Returns the next completed work request, with its buffer; `None` if there is none.

@@ -213,7 +213,7 @@ impl<S: Connected> Connection<S> {
             // a region's memory.
             Ok(unsafe { batch.bind_window(wr_id, signalled, &window.window, &registration) }?)
         })?;
-        let ticket = self.keep_key()?;
+        let ticket = self.keep_key();
         window.binding(self.queue_pair().qpn(), ticket, region);
         Ok((ticket, remote))
     }
@@ -231,7 +231,7 @@ impl<S: Connected> Connection<S> {
         }
         let variant = window.life.variant();
         self.post_key(|batch, wr_id, signalled| Ok(batch.unbind_window(wr_id, signalled, &window.window, variant)?))?;
-        let ticket = self.keep_key()?;
+        let ticket = self.keep_key();
         window.life.invalidating(qpn, ticket);
         Ok(ticket)
     }
