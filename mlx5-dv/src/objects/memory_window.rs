@@ -68,6 +68,11 @@ impl MemoryWindow {
         destroy_sole(self, MemoryWindow::end)
     }
 
+    /// The key behind it; this value then destroys nothing.
+    pub(crate) fn take_key(&mut self) -> UmrKey {
+        self.key.take()
+    }
+
     /// As [`destroy`](Self::destroy), for the only owner.
     pub(crate) fn end(&mut self) -> Result<(), CommandError> {
         self.key.end()

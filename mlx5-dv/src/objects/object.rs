@@ -101,6 +101,11 @@ impl Object {
         }
     }
 
+    /// The object; this value then destroys nothing.
+    pub(crate) fn take(&mut self) -> Self {
+        Object { device: Arc::clone(&self.device), handle: self.handle, end: self.end.take() }
+    }
+
     /// Whether it was not destroyed yet.
     pub(crate) fn is_alive(&self) -> bool {
         self.end.is_some()

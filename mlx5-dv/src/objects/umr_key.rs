@@ -169,6 +169,11 @@ impl UmrKey {
         destroy_sole(self, UmrKey::end)
     }
 
+    /// The key; this value then destroys nothing.
+    pub(crate) fn take(&mut self) -> Self {
+        UmrKey { object: self.object.take(), pd: Arc::clone(&self.pd), ..*self }
+    }
+
     /// As [`destroy`](Self::destroy), for the only owner.
     pub(crate) fn end(&mut self) -> Result<(), CommandError> {
         self.object.destroy()

@@ -291,6 +291,75 @@ fn a_completion_of_the_next_connection_with_the_same_number_is_no_invalidation()
 }
 
 #[test]
+fn a_key_dropped_before_its_registration_is_executed_lives_until_its_connection_is_gone() {
+    for options in [UmrKeyOptions::default().entries(1), UmrKeyOptions::default().entries(1).pages(12)] {
+        let card = Card::new();
+        let (mut a, mut b) = connected(&card);
+        let (near, far) = (card.region(4096), private(&card, 4096));
+        let memory = std::sync::Arc::downgrade(&far);
+        let mut key = FastKey::create(&card.pd, options).unwrap();
+        key.push(far.buffer(0..4096).unwrap()).unwrap();
+        let mut batch = b.batch();
+        let remote = batch.register_unreported(&mut key, WRITABLE).unwrap();
+        drop((key, far));
+        let other = FastKey::create(&card.pd, options).unwrap();
+        assert_ne!(other.rkey() >> 8, remote.rkey >> 8, "the work request would open that one: {options:?}");
+        batch.nop().unwrap();
+        batch.ring();
+        b.wait(SOON).unwrap().result.unwrap();
+        write(&mut a, &near, &pattern(4096, 3), remote);
+        assert!(memory.upgrade().is_some(), "the remote reaches it");
+        drop(b);
+        assert!(memory.upgrade().is_none(), "nobody reaches it any more: {options:?}");
+        drop((a, other, near));
+        card.end();
+    }
+}
+
+#[test]
+fn a_key_renewed_before_its_registration_is_executed_is_another_and_a_reset_ends_the_old_one() {
+    let card = Card::new();
+    let (a, mut b) = connected(&card);
+    let far = private(&card, 64 * 4096);
+    let memory = std::sync::Arc::downgrade(&far);
+    // So many that the list is in memory.
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(64)).unwrap();
+    for page in 0..64 {
+        key.push(far.buffer(4096 * page..4096 * page + 8).unwrap()).unwrap();
+    }
+    let mut batch = b.batch();
+    let remote = batch.register_unreported(&mut key, WRITABLE).unwrap();
+    key.renew().unwrap();
+    assert!(key.is_free());
+    assert_ne!(key.rkey() >> 8, remote.rkey >> 8, "the work request would open that one");
+    key.parts().for_each(drop);
+    drop(far);
+    batch.ring();
+    assert!(memory.upgrade().is_some(), "the remote reaches it");
+    b.reset().unwrap();
+    assert!(memory.upgrade().is_none(), "nobody reaches it any more");
+    drop((a, b, key));
+    card.end();
+}
+
+#[test]
+fn a_registration_that_may_be_in_flight_is_ended_by_its_own_connection_alone() {
+    let card = Card::new();
+    let ((a, mut b), (mut c, d)) = (connected(&card), connected(&card));
+    let far = private(&card, 4096);
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1)).unwrap();
+    key.push(far.buffer(0..64).unwrap()).unwrap();
+    let mut batch = b.batch();
+    batch.register_unreported(&mut key, WRITABLE).unwrap();
+    assert_eq!(c.invalidate(&mut key).unwrap_err(), RefusedReason::KeyNotRegistered);
+    batch.ring();
+    b.invalidate(&mut key).unwrap();
+    settles(&mut b, &mut key, FastKey::is_free);
+    drop((a, b, c, d, key, far));
+    card.end();
+}
+
+#[test]
 fn a_buffer_is_cut_in_two_and_joined_again() {
     let card = Card::new();
     let region = private(&card, 8192);

@@ -193,6 +193,24 @@ fn a_completion_of_the_next_connection_with_the_same_number_unbinds_no_window() 
 }
 
 #[test]
+fn a_window_dropped_while_its_binding_may_be_in_flight_lives_until_its_connection_is_gone() {
+    let card = Card::new();
+    let (a, mut b) = connected(&card);
+    let far = private(&card, 4096);
+    let memory = Arc::downgrade(&far);
+    let mut first = window(&card, WindowType::Two);
+    let (_, remote) = b.bind(&mut first, &far, Binding::new(0..64, READ_WRITE)).unwrap();
+    drop((first, far));
+    let other = window(&card, WindowType::Two);
+    assert_ne!(other.rkey() >> 8, remote.rkey >> 8, "the work request would bind that one");
+    assert!(memory.upgrade().is_some(), "the remote may reach it");
+    drop(b);
+    assert!(memory.upgrade().is_none(), "nobody reaches it any more");
+    drop((a, other));
+    card.end();
+}
+
+#[test]
 fn a_window_of_type_2_is_of_one_queue_pair() {
     let card = Card::new();
     let ((a, mut b), (mut c, mut d)) = (connected(&card), connected(&card));

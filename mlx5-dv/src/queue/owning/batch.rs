@@ -295,12 +295,12 @@ impl<S: Connected> ConnectionBatch<'_, S> {
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
         let flags = signalled_if(completes) | *self.fence;
         // SAFETY: the buffers keep their regions registered, and nobody has a reference to a region's memory. `FastKey`
-        // keeps the buffers, and the list, until the key is free or destroyed. It is free when it was invalidated,
-        // which the card does after this work request.
+        // keeps the regions, and the list, until the key is destroyed, or hands them to the orphans. It is free when it
+        // was invalidated, which the card does after this work request.
         let remote = key.register(access, |key, new| unsafe { sends.register(UNREPORTED, flags, key, new) })?;
         *self.fence = sends.fence_after_update();
         self.in_flight.keep_unreported(wqebbs, completes);
-        key.registering(self.qp.qpn(), Ticket::UNREPORTED);
+        key.registering(self.qp.qpn(), Ticket::UNREPORTED, self.in_flight.orphans());
         Ok(remote)
     }
 

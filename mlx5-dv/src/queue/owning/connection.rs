@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::batch::{ConnectionBatch, ConnectionReceives};
 use super::fast_key::FastKey;
 use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket};
+use super::orphans::Orphans;
 use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
@@ -240,11 +241,11 @@ impl<S: Connected> Connection<S> {
         self.check_pd(key.pd())?;
         let remote = self.post_key(|batch, wr_id, signalled| {
             // SAFETY: the buffers keep their regions registered, and nobody has a reference to a region's memory.
-            // `FastKey` keeps the buffers, and the list, until the key is free or destroyed.
+            // `FastKey` keeps the regions, and the list, until the key is destroyed, or hands them to the orphans.
             key.register(access, |key, new| unsafe { batch.register(wr_id, signalled, key, new) })
         })?;
         let ticket = self.keep_key();
-        key.registering(self.link.qp.qpn(), ticket);
+        key.registering(self.link.qp.qpn(), ticket, self.in_flight.orphans());
         Ok((ticket, remote))
     }
 
@@ -268,7 +269,7 @@ impl<S: Connected> Connection<S> {
             })
         })?;
         let ticket = self.keep_key();
-        key.registering(self.link.qp.qpn(), ticket);
+        key.registering(self.link.qp.qpn(), ticket, self.in_flight.orphans());
         Ok((ticket, remote))
     }
 
@@ -279,16 +280,21 @@ impl<S: Connected> Connection<S> {
     /// [`RefusedReason`]; the key is unchanged.
     pub fn invalidate(&mut self, key: &mut FastKey) -> Result<Ticket, RefusedReason> {
         self.check_pd(key.pd())?;
-        let rkey = key.to_invalidate()?;
+        let rkey = key.to_invalidate(self.in_flight.orphans())?;
         self.post_key(|batch, wr_id, signalled| Ok(batch.local_invalidate(wr_id, signalled, rkey)?))?;
         let ticket = self.keep_key();
-        key.invalidating(self.link.qp.qpn(), ticket);
+        key.invalidating(self.link.qp.qpn(), ticket, self.in_flight.orphans());
         Ok(ticket)
     }
 
     /// Error if `pd` is not the protection domain of the connection.
     pub(super) fn check_pd(&self, pd: &Arc<Pd>) -> Result<(), RefusedReason> {
         if pd.is_same(self.link.qp.pd()) { Ok(()) } else { Err(RefusedReason::ForeignKey) }
+    }
+
+    /// Keys that lost their holder while a work request of this connection on them may be in flight.
+    pub(super) fn orphans(&self) -> &Arc<Orphans> {
+        self.in_flight.orphans()
     }
 
     /// Posts one work request on a key by `post`, and rings the doorbell. Call [`keep_key`](Self::keep_key) next.
@@ -525,11 +531,11 @@ impl<S: Connected> Wait for Connection<S> {
 impl<S: Connected> Drop for Connection<S> {
     fn drop(&mut self) {
         self.link.queues.close();
-        if self.in_flight.is_empty() {
+        if self.in_flight.is_empty() && !self.in_flight.has_keys() {
             return;
         }
-        // Until the queue pair is reset, the card may still write the buffers. A dead card cannot: its DMA was stopped
-        // before its death was reported.
+        // Until the queue pair is reset, the card may still write the buffers, and register keys. A dead card cannot:
+        // its DMA was stopped before its death was reported.
         if let Err(error) = self.link.qp.reset()
             && !error.is_dead()
         {

@@ -6,6 +6,7 @@ use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::in_flight::{Done, RefusedReason, Ticket};
 use super::key_life::KeyLife;
+use super::orphans::{Orphan, Orphans};
 use crate::error::Error;
 use crate::memory::{DataSegment, Iova, RemoteAddress};
 use crate::objects::{AccessFlags, Buffer, KeyLayout, MemoryRegion, Pd, UmrKey, UmrKeyOptions};
@@ -56,7 +57,9 @@ const LIST_UNIT: usize = 64;
 /// where a page ends, each but the first starts where one starts. It exists on an owned function only.
 ///
 /// A key keeps the regions of all buffers that it was ever registered with until it is [renewed](Self::renew) or
-/// dropped. If it is dropped while registered, a command destroys the key before the buffers are free.
+/// dropped. If it is dropped while registered, a command destroys the key before the buffers are free. Then, and when
+/// it is renewed, its connection keeps the key and the regions if a work request on it may be in flight, until the
+/// connection is reset or dropped.
 #[derive(Debug)]
 pub struct FastKey {
     /// First field: dropped before the memory, so the card cannot access that any more.
@@ -184,18 +187,32 @@ impl FastKey {
         self.life.settle(done, self.rkey())
     }
 
-    /// Destroys the key and creates another one in its place, which is free. Blocks, as commands do. No work request on
-    /// the key may be in flight: its queue pair was reset or is in ERR.
+    /// Destroys the key and creates another one in its place, which is free. Blocks, as commands do. If a work
+    /// request on the key may be in flight, or failed, its connection keeps the old key until it is reset or dropped.
     ///
     /// # Errors
-    /// [`Error::Command`]; the key is unchanged then.
+    /// [`Error::Command`], [`Error::Memory`]; the key is unchanged then.
     pub fn renew(&mut self) -> Result<(), Error> {
         let fresh = UmrKey::create(self.key.pd(), *self.key.options())?;
-        self.key.end()?;
+        if self.life.is_in_flight() {
+            let list = |old: &Arc<MemoryRegion>| MemoryRegion::allocate(self.pd(), old.len(), AccessFlags::empty());
+            let list = self.lists.memory.as_ref().map(list).transpose()?;
+            self.hand_over();
+            self.lists.memory = list;
+        } else {
+            self.key.end()?;
+            self.exposed.clear();
+        }
         self.key = fresh;
         self.life.renewed();
-        self.exposed.clear();
         Ok(())
+    }
+
+    /// Hands the key, and what it opens, over to its queue pair.
+    fn hand_over(&mut self) {
+        let mut regions = std::mem::take(&mut self.exposed);
+        regions.extend(self.lists.memory.take());
+        self.life.end(Orphan::new(self.key.take(), regions));
     }
 
     /// The protection domain.
@@ -263,19 +280,19 @@ impl FastKey {
     }
 
     /// A work request registers it; `ticket` on queue pair `qpn` completes it.
-    pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket) {
-        self.life.registering(qpn, ticket);
+    pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket, queue: &Arc<Orphans>) {
+        self.life.registering(qpn, ticket, queue);
     }
 
-    /// The key to invalidate.
-    pub(super) fn to_invalidate(&self) -> Result<u32, RefusedReason> {
-        self.life.check_registered()?;
+    /// The key to invalidate by a work request of `queue`.
+    pub(super) fn to_invalidate(&self, queue: &Arc<Orphans>) -> Result<u32, RefusedReason> {
+        self.life.check_registered(queue)?;
         Ok(self.rkey())
     }
 
     /// A work request invalidates it.
-    pub(super) fn invalidating(&mut self, qpn: u32, ticket: Ticket) {
-        self.life.invalidating(qpn, ticket);
+    pub(super) fn invalidating(&mut self, qpn: u32, ticket: Ticket, queue: &Arc<Orphans>) {
+        self.life.invalidating(qpn, ticket, queue);
     }
 }
 
@@ -351,17 +368,6 @@ fn write_list<T, const N: usize>(list: &MemoryRegion, entries: &[T], entry: impl
 
 impl Drop for FastKey {
     fn drop(&mut self) {
-        if self.is_free() && self.exposed.is_empty() {
-            return;
-        }
-        // Registered, or a registration is in flight: the remote may access the buffers until the key is destroyed.
-        if let Err(error) = self.key.end()
-            && !error.is_dead()
-        {
-            tracing::error!(%error, "a key for fast registration was not destroyed; its buffers are leaked");
-            self.parts.drain(..).for_each(std::mem::forget);
-            self.exposed.drain(..).for_each(std::mem::forget);
-            std::mem::forget(self.lists.memory.take());
-        }
+        self.hand_over();
     }
 }

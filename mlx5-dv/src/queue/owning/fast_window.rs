@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::in_flight::{Done, RefusedReason, Ticket};
 use super::key_life::KeyLife;
+use super::orphans::{Orphan, Orphans};
 use crate::error::Error;
 use crate::memory::RemoteAddress;
 use crate::objects::{AccessFlags, MemoryRegion, MemoryWindow, Pd, WindowType};
@@ -71,7 +72,8 @@ impl Binding {
 /// # }
 /// ```
 ///
-/// If it is dropped while bound, a command destroys the window before the region is let go.
+/// If it is dropped while bound, a command destroys the window before the region is let go. If a work request on it may
+/// be in flight then, its connection keeps both until it is reset or dropped.
 #[derive(Debug)]
 pub struct FastWindow {
     /// First field: dropped before the memory, so the card cannot access that any more.
@@ -129,18 +131,28 @@ impl FastWindow {
         self.life.settle(done, self.rkey())
     }
 
-    /// Destroys the window and creates another one in its place, which is free. Blocks, as commands do. No work request
-    /// on the window may be in flight: its queue pair was reset or is in ERR.
+    /// Destroys the window and creates another one in its place, which is free. Blocks, as commands do. If a work
+    /// request on the window may be in flight, or failed, its connection keeps the old one until it is reset or dropped.
     ///
     /// # Errors
     /// [`Error::Command`]; the window is unchanged then.
     pub fn renew(&mut self) -> Result<(), Error> {
         let fresh = MemoryWindow::alloc(self.window.pd(), self.kind())?;
-        self.window.end()?;
+        if self.life.is_in_flight() {
+            self.hand_over();
+        } else {
+            self.window.end()?;
+            self.exposed.clear();
+        }
         self.window = fresh;
         self.life.renewed();
-        self.exposed.clear();
         Ok(())
+    }
+
+    /// Hands the window, and what it opens, over to its queue pair.
+    fn hand_over(&mut self) {
+        let regions = std::mem::take(&mut self.exposed);
+        self.life.end(Orphan::new(self.window.take_key(), regions));
     }
 
     fn check_bindable(&self) -> Result<(), RefusedReason> {
@@ -162,8 +174,8 @@ impl FastWindow {
     }
 
     /// A work request binds it to `region`; `ticket` on queue pair `qpn` completes it.
-    fn binding(&mut self, qpn: u32, ticket: Ticket, region: &Arc<MemoryRegion>) {
-        self.life.registering(qpn, ticket);
+    fn binding(&mut self, qpn: u32, ticket: Ticket, queue: &Arc<Orphans>, region: &Arc<MemoryRegion>) {
+        self.life.registering(qpn, ticket, queue);
         self.qpn = qpn;
         self.exposed.retain(|known| !Arc::ptr_eq(known, region));
         self.exposed.push(Arc::clone(region));
@@ -172,13 +184,7 @@ impl FastWindow {
 
 impl Drop for FastWindow {
     fn drop(&mut self) {
-        // The remote may access the regions until the window is destroyed.
-        if let Err(error) = self.window.end()
-            && !error.is_dead()
-        {
-            tracing::error!(%error, "a memory window was not destroyed; its regions are leaked");
-            std::mem::forget(std::mem::take(&mut self.exposed));
-        }
+        self.hand_over();
     }
 }
 
@@ -209,12 +215,12 @@ impl<S: Connected> Connection<S> {
             memory: KeyMemory::Parts(&[segment]),
         };
         let remote = self.post_key(|batch, wr_id, signalled| {
-            // SAFETY: `FastWindow` keeps the region registered until the window is destroyed; nobody has a reference to
-            // a region's memory.
+            // SAFETY: `FastWindow` keeps the region until the window is destroyed, or hands both to the orphans; nobody
+            // has a reference to a region's memory.
             Ok(unsafe { batch.bind_window(wr_id, signalled, &window.window, &registration) }?)
         })?;
         let ticket = self.keep_key();
-        window.binding(self.queue_pair().qpn(), ticket, region);
+        window.binding(self.queue_pair().qpn(), ticket, self.orphans(), region);
         Ok((ticket, remote))
     }
 
@@ -224,7 +230,7 @@ impl<S: Connected> Connection<S> {
     /// [`RefusedReason`]; the window is as it was.
     pub fn unbind(&mut self, window: &mut FastWindow) -> Result<Ticket, RefusedReason> {
         self.check_pd(window.window.pd())?;
-        window.life.check_registered()?;
+        window.life.check_registered(self.orphans())?;
         let qpn = self.queue_pair().qpn();
         if window.kind() == WindowType::Two && window.qpn != qpn {
             return Err(RefusedReason::WindowElsewhere);
@@ -232,7 +238,7 @@ impl<S: Connected> Connection<S> {
         let variant = window.life.variant();
         self.post_key(|batch, wr_id, signalled| Ok(batch.unbind_window(wr_id, signalled, &window.window, variant)?))?;
         let ticket = self.keep_key();
-        window.life.invalidating(qpn, ticket);
+        window.life.invalidating(qpn, ticket, self.orphans());
         Ok(ticket)
     }
 }

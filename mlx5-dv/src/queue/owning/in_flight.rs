@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::orphans::Orphans;
 use crate::objects::Buffer;
 use crate::queue::completion::decode::{Completion, Operation, Side, Work, WorkError, work_of};
 use crate::queue::error::{Full, PostError, RetireError};
@@ -363,6 +365,7 @@ pub(super) struct InFlight {
     unreported: u32,
     /// Those that have a CQE and no slot, in flight.
     unreported_cqes: u32,
+    orphans: Arc<Orphans>,
 }
 
 impl InFlight {
@@ -382,6 +385,7 @@ impl InFlight {
             rung: tickets,
             unreported: 0,
             unreported_cqes: 0,
+            orphans: Arc::default(),
         }
     }
 
@@ -642,16 +646,37 @@ impl InFlight {
         self.in_flight() == (0, 0)
     }
 
+    /// Keys that lost their holder.
+    #[inline(always)]
+    pub(super) fn orphans(&self) -> &Arc<Orphans> {
+        &self.orphans
+    }
+
+    /// Whether a work request on a key may be in flight: there are keys that had one, or orphans.
+    pub(super) fn has_keys(&mut self) -> bool {
+        Arc::get_mut(&mut self.orphans).is_none_or(|orphans| !orphans.is_empty())
+    }
+
     /// Returns all buffers; nothing is in flight afterwards.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Buffer> {
+        std::mem::take(&mut self.orphans).end();
         self.rung = self.tickets;
         (self.unreported, self.unreported_cqes) = (0, 0);
         self.sends.drain().chain(self.receives.drain())
     }
 
-    /// Leaks all buffers on purpose: the card may still write them.
+    /// Leaks all buffers on purpose: the card may still write them. So are keys whose work requests are in flight, now
+    /// or when their holder drops them.
     pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.orphans));
         self.drain().for_each(std::mem::forget);
+    }
+}
+
+impl Drop for InFlight {
+    /// The owner has reset or destroyed the queue pair, if anything was in flight.
+    fn drop(&mut self) {
+        self.orphans.end();
     }
 }
 

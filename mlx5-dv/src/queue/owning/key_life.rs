@@ -1,6 +1,9 @@
 //! The life of a key that work requests change: free, registered, and free again.
 
+use std::sync::Arc;
+
 use super::in_flight::{Done, RefusedReason, Ticket};
+use super::orphans::{Orphan, Orphans};
 use crate::queue::completion::decode::{Completion, work_of};
 
 /// Identifies a work request to wait for: its queue pair and ticket.
@@ -22,6 +25,8 @@ enum State {
 pub(super) struct KeyLife {
     state: State,
     variant: u8,
+    /// Of the queue pair with the last work request on it.
+    queue: Option<Arc<Orphans>>,
 }
 
 impl KeyLife {
@@ -65,6 +70,19 @@ impl KeyLife {
         true
     }
 
+    /// Whether a work request on it may be in flight.
+    pub(super) fn is_in_flight(&self) -> bool {
+        !self.is_free() && !self.is_registered()
+    }
+
+    /// Destroys the key, once no work request on it is in flight.
+    pub(super) fn end(&self, orphan: Orphan) {
+        match &self.queue {
+            Some(queue) if self.is_in_flight() => queue.keep(orphan),
+            _ => drop(orphan),
+        }
+    }
+
     /// Another key was created in its place.
     pub(super) fn renewed(&mut self) {
         self.state = State::Free;
@@ -75,21 +93,38 @@ impl KeyLife {
         if self.is_free() { Ok(()) } else { Err(RefusedReason::KeyInUse) }
     }
 
-    pub(super) fn check_registered(&self) -> Result<(), RefusedReason> {
+    /// Checks that it is registered when a work request of `queue` is done.
+    pub(super) fn check_registered(&self, queue: &Arc<Orphans>) -> Result<(), RefusedReason> {
         match self.state {
-            State::Registering(_) | State::Registered => Ok(()),
+            State::Registering(_) if self.is_of(queue) => Ok(()),
+            State::Registered => Ok(()),
             _ => Err(RefusedReason::KeyNotRegistered),
         }
     }
 
-    /// A work request registers the key in its next variant; `ticket` on queue pair `qpn` completes it.
-    pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket) {
+    /// Whether `queue` executes its work request before others, or that one is gone with its queue pair.
+    fn is_of(&self, queue: &Arc<Orphans>) -> bool {
+        self.queue.as_ref().is_none_or(|last| Arc::ptr_eq(last, queue) || last.is_over())
+    }
+
+    /// The next work request on it is of `queue`.
+    #[inline]
+    fn moves_to(&mut self, queue: &Arc<Orphans>) {
+        if !self.queue.as_ref().is_some_and(|last| Arc::ptr_eq(last, queue)) {
+            self.queue = Some(Arc::clone(queue));
+        }
+    }
+
+    /// A work request of `queue` registers the key in its next variant; `ticket` on queue pair `qpn` completes it.
+    pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket, queue: &Arc<Orphans>) {
+        self.moves_to(queue);
         self.variant = self.next_variant();
         self.state = State::Registering((qpn, ticket));
     }
 
-    /// A work request invalidates the key.
-    pub(super) fn invalidating(&mut self, qpn: u32, ticket: Ticket) {
+    /// A work request of `queue` invalidates the key.
+    pub(super) fn invalidating(&mut self, qpn: u32, ticket: Ticket, queue: &Arc<Orphans>) {
+        self.moves_to(queue);
         self.state = State::Invalidating((qpn, ticket));
     }
 }

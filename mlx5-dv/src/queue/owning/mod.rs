@@ -17,6 +17,7 @@ pub(super) mod in_flight;
 mod key_life;
 mod listening;
 mod masked;
+mod orphans;
 mod peer;
 mod queues;
 mod receives;
