@@ -132,7 +132,7 @@ impl FastWindow {
     }
 
     /// Destroys the window and creates another one in its place, which is free. Blocks, as commands do. If a work
-    /// request on the window may be in flight, or failed, its connection keeps the old one until it is reset or dropped.
+    /// request on the window may be in flight, or failed, its connection keeps it until it is reset or dropped.
     ///
     /// # Errors
     /// [`Error::Command`]; the window is unchanged then.
