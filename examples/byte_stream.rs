@@ -201,6 +201,8 @@ struct RSocket {
     receiving: Receiving,
     /// Whether the other end has closed the stream.
     is_closed: bool,
+    /// Whether the other end has ended the connection, too.
+    is_disconnected: bool,
 }
 
 /// The state of what is sent.
@@ -276,6 +278,7 @@ impl RSocket {
                 pattern: 0,
             },
             is_closed: false,
+            is_disconnected: false,
         })
     }
 
@@ -398,7 +401,7 @@ impl RSocket {
         match self.manager.poll()? {
             None => std::thread::yield_now(),
             Some((_, Event::Established { .. })) => {}
-            Some((_, Event::Disconnected { .. })) => self.is_closed = true,
+            Some((_, Event::Disconnected { .. })) => (self.is_closed, self.is_disconnected) = (true, true),
             Some((_, other)) => return Err(format!("the connection failed: {other:?}").into()),
         }
         Ok(())
@@ -461,7 +464,9 @@ impl RSocket {
         while self.connection.in_flight().0 > 0 && !self.is_closed {
             self.turn(&mut since)?;
         }
-        self.manager.disconnect(self.id.ok_or("not connected")?, &[])?;
+        if !self.is_disconnected {
+            self.manager.disconnect(self.id.ok_or("not connected")?, &[])?;
+        }
         self.last_event()
     }
 
