@@ -118,21 +118,26 @@ fn tagged(there: &Arc<Device>, tir: &Arc<Tir>, tag: u32) -> FlowRule {
     rule
 }
 
+/// Sends the first of `frames`, resets the queue that it came to before that is polled, and sends the second.
+fn hears_only_the_second(here: &mut EthernetEnd, there: &mut EthernetEnd, frames: &[Vec<u8>; 2]) {
+    there.post(1);
+    here.send(&frames[0]);
+    until_received(there.queue.rq(), 1);
+    assert_eq!(there.queue.reset().unwrap().len(), 1);
+    there.post(1);
+    assert!(there.queue.poll().unwrap().is_none(), "the frame of the life before");
+    here.send(&frames[1]);
+    assert_eq!(there.heard(), frames[1]);
+}
+
 /// The completions of a tagged queue have the tag in the place of its number.
 #[test]
 fn a_reset_discards_what_a_tagged_queue_received_before() {
     let sim = Sim::builder().functions(2).build().unwrap();
     let [mut here, mut there] = [0, 1].map(|at| EthernetEnd::new(&sim, at, EthernetOptions::default()));
     let rule = tagged(&there.device, there.queue.tir(), 0x77);
-    there.post(1);
-    here.send(&here.frame(there.device.mac(), &[1; 100]));
-    until_received(there.queue.rq(), 1);
-    assert_eq!(there.queue.reset().unwrap().len(), 1);
-    there.post(1);
-    assert!(there.queue.poll().unwrap().is_none(), "the frame of the life before");
-    let frame = here.frame(there.device.mac(), &[2; 100]);
-    here.send(&frame);
-    assert_eq!(there.heard(), frame);
+    let frames = [1, 2].map(|content| here.frame(there.device.mac(), &[content; 100]));
+    hears_only_the_second(&mut here, &mut there, &frames);
     drop(rule);
     end(sim, [here, there], &[]);
 }
@@ -143,16 +148,9 @@ fn a_reset_discards_what_a_spread_queue_received_before() {
     let sim = Sim::builder().functions(2).build().unwrap();
     let [mut here, mut there] = [0, 1].map(|at| EthernetEnd::new(&sim, at, EthernetOptions::default()));
     let spread = Spread::listen([&there.queue], &[], SpreadOptions::default()).unwrap();
-    there.post(1);
     let head = here.frame(there.device.mac(), &[]);
-    here.send(&ipv4(&head, UDP, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2)));
-    until_received(there.queue.rq(), 1);
-    assert_eq!(there.queue.reset().unwrap().len(), 1);
-    there.post(1);
-    assert!(there.queue.poll().unwrap().is_none(), "the frame of the life before");
-    let frame = ipv4(&head, UDP, [10, 0, 0, 1], [10, 0, 0, 2], (3, 4));
-    here.send(&frame);
-    assert_eq!(there.heard(), frame);
+    let frames = [(1, 2), (3, 4)].map(|ports| ipv4(&head, UDP, [10, 0, 0, 1], [10, 0, 0, 2], ports));
+    hears_only_the_second(&mut here, &mut there, &frames);
     drop(spread);
     end(sim, [here, there], &[]);
 }

@@ -226,6 +226,15 @@ pub fn connected(card: &Card) -> (Connection, Connection) {
     connected_by(card, &ConnectionOptions::default())
 }
 
+/// As [`connected`], in place of `before`: the second end has the number of the one before.
+pub fn connected_anew(card: &Card, before: (Connection, Connection)) -> (Connection, Connection) {
+    let qpn = before.1.queue_pair().qpn();
+    drop(before);
+    let ends = connected(card);
+    assert_eq!(ends.1.queue_pair().qpn(), qpn, "the number is used again");
+    ends
+}
+
 /// Two connections with each other, of these options.
 pub fn connected_by(card: &Card, options: &ConnectionOptions) -> (Connection, Connection) {
     let mut a = Connection::new(&card.pd, options.clone()).unwrap();

@@ -11,7 +11,9 @@ use mlx5_dv::queue::{
 use mlx5_prm::wqe::WqeOpcode;
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{Card, SOON, all_rights, bytes, connected, connected_by, is_refused, pair, pattern, write};
+use crate::ends::{
+    Card, SOON, all_rights, bytes, connected, connected_anew, connected_by, is_refused, pair, pattern, write,
+};
 
 const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
 /// What the card reports of a key that is not what a work request, or a remote, takes it for.
@@ -277,10 +279,7 @@ fn a_completion_of_the_next_connection_with_the_same_number_is_no_invalidation()
     // The invalidation is flushed, and nobody polls that.
     b.queue_pair().to_error().unwrap();
     b.invalidate(&mut key).unwrap();
-    let qpn = b.queue_pair().qpn();
-    drop((a, b));
-    let (a, mut b) = connected(&card);
-    assert_eq!(b.queue_pair().qpn(), qpn, "the number is used again");
+    let (a, mut b) = connected_anew(&card, (a, b));
     for _ in 0..4 {
         b.batch().nop().unwrap();
         assert!(!key.settle(&b.wait(SOON).unwrap()));

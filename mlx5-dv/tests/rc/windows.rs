@@ -11,7 +11,7 @@ use mlx5_dv::queue::{
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{Card, SOON, bytes, connected, is_refused, pair, pattern, write};
+use crate::ends::{Card, SOON, bytes, connected, connected_anew, is_refused, pair, pattern, write};
 use crate::unreliable;
 
 const READ_WRITE: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ);
@@ -179,10 +179,7 @@ fn a_completion_of_the_next_connection_with_the_same_number_unbinds_no_window() 
     // The unbinding is flushed, and nobody polls that.
     b.queue_pair().to_error().unwrap();
     b.unbind(&mut window).unwrap();
-    let qpn = b.queue_pair().qpn();
-    drop((a, b));
-    let (a, mut b) = connected(&card);
-    assert_eq!(b.queue_pair().qpn(), qpn, "the number is used again");
+    let (a, mut b) = connected_anew(&card, (a, b));
     for _ in 0..4 {
         b.batch().nop().unwrap();
         assert!(!window.settle(&b.wait(SOON).unwrap()));
