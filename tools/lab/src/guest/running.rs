@@ -194,10 +194,15 @@ impl Job<'_> {
 
     /// Waits until the command has written `text` to its standard output.
     pub fn wait_for(&mut self, text: &str, patience: Duration) -> Result<(), GuestError> {
+        self.wait_until(|so_far| so_far.contains(text), patience)
+    }
+
+    /// Waits until what the command has written to its standard output is enough.
+    pub fn wait_until(&mut self, is_enough: impl Fn(&str) -> bool, patience: Duration) -> Result<(), GuestError> {
         let deadline = Instant::now() + patience;
         loop {
             let ended = !self.runs();
-            if self.so_far().contains(text) {
+            if is_enough(&self.so_far()) {
                 return Ok(());
             }
             if ended || Instant::now() >= deadline {
