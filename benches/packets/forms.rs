@@ -238,11 +238,7 @@ impl Packets {
 
     #[inline(always)]
     fn poll(&mut self, burst: usize) -> Result<usize, Failure> {
-        while self.received.len() < burst
-            && let Some(packet) = self.queues.receiver.poll()?
-        {
-            self.received.push(packet);
-        }
+        self.queues.receiver.poll_into(&mut self.received, burst - self.received.len())?;
         Ok(self.received.len())
     }
 }

@@ -85,7 +85,8 @@ fn sixteen_packets_cost_three_entries_in_every_form() {
     }
 }
 
-/// As the test below by bursts of several lengths, by packets in between, with plain completions and in each form.
+/// As the test below by bursts of several lengths, by packets in between, one or many, with plain completions and in
+/// each form.
 #[test]
 fn bursts_go_round_the_ring() {
     fn go_round<C: Receives>(sim: &Sim, mut there: StridingQueue<C>, what: &str) {
@@ -101,6 +102,12 @@ fn bursts_go_round_the_ring() {
                 // Some are not taken to their end.
                 let burst = there.burst(round % 7 + 1).unwrap().take(round % 4 + 1);
                 heard.extend(burst.map(<[u8]>::to_vec));
+                if round % 3 == 2 {
+                    let (many, mut packets) = (round % 8, Vec::new());
+                    let count = there.poll_into(&mut packets, many).unwrap();
+                    assert!(count == packets.len() && count <= many, "{what}, round {round}: {count}");
+                    heard.extend(packets.iter().map(|packet| packet.to_vec()));
+                }
                 if heard.len() == before || round % 5 == 4 && heard.len() < sent.len() {
                     heard.push(there.wait(SOON).unwrap().to_vec());
                 }

@@ -18,7 +18,7 @@ pub(super) mod decode;
 pub(super) mod joined;
 mod ring;
 
-use decode::{Completion, FrameCompletion, WorkError, decode, decode_frame};
+use decode::{Completion, FrameCompletion, Side, WorkError, decode, decode_frame, decode_plain_frame};
 use ring::{CqRing, first_present};
 
 pub use ring::Received;
@@ -122,6 +122,28 @@ impl CompletionQueue {
         let cqe = self.take::<true>()?;
         self.ring.give_back();
         Some(cqe)
+    }
+
+    /// Takes at most `most` completions of frames that were received as they were on the wire, while `take` takes what
+    /// they say; `keep` gets them. The others are left, and all while some may be stale.
+    #[inline(always)]
+    pub(in crate::queue) fn poll_plain_frames<T>(
+        &mut self,
+        most: usize,
+        mut take: impl FnMut(Received) -> Option<T>,
+        mut keep: impl FnMut(T, FrameCompletion),
+    ) {
+        if self.cq.has_former() {
+            return;
+        }
+        let first = self.ring.consumed;
+        for _ in 0..most {
+            let Some(taken) = self.ring.received().and_then(&mut take) else { break };
+            keep(taken, decode_plain_frame(&self.ring.take::<true>(), Side::Receive));
+        }
+        if self.ring.consumed != first {
+            self.ring.give_back();
+        }
     }
 
     /// Iterates over available completions, at most `most`. Cheaper than [`poll`](Self::poll): the consumer index is

@@ -21,7 +21,7 @@ use crate::objects::{
 use crate::queue::completion::compressed::CompressedCompletionQueue;
 use crate::queue::completion::decode::{FrameCompletion, WorkError};
 use crate::queue::completion::joined::JoinedSegments;
-use crate::queue::completion::{CompletionQueue, PollReceived};
+use crate::queue::completion::{CompletionQueue, PollReceived, Received};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::striding::{Run, StridingReceiveQueue};
@@ -83,6 +83,14 @@ pub trait Receives: EventSource + PollReceived {
     fn cq(&self) -> &Arc<Cq>;
     /// The next completion.
     fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>>;
+    /// Takes at most `most` completions of frames as they were on the wire, while `take` takes what they say; `keep`
+    /// gets them. The quick way for many: it may leave any completion to [`poll`](Self::poll).
+    fn poll_plain<T>(
+        &mut self,
+        most: usize,
+        take: impl FnMut(Received) -> Option<T>,
+        keep: impl FnMut(T, FrameCompletion),
+    );
     /// Waits until there may be one. Errors: [`Error::Timeout`], [`Error::Dead`].
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error>;
 }
@@ -95,6 +103,16 @@ impl Receives for CompletionQueue {
     #[inline(always)]
     fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>> {
         self.poll_frame()
+    }
+
+    #[inline(always)]
+    fn poll_plain<T>(
+        &mut self,
+        most: usize,
+        take: impl FnMut(Received) -> Option<T>,
+        keep: impl FnMut(T, FrameCompletion),
+    ) {
+        self.poll_plain_frames(most, take, keep);
     }
 
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
@@ -111,6 +129,10 @@ impl Receives for CompressedCompletionQueue {
     fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>> {
         self.poll_frame()
     }
+
+    /// What is compressed has to be put together first.
+    #[inline(always)]
+    fn poll_plain<T>(&mut self, _: usize, _: impl FnMut(Received) -> Option<T>, _: impl FnMut(T, FrameCompletion)) {}
 
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
         self.wait(timeout)
@@ -344,8 +366,51 @@ impl<C: Receives> StridingQueue<C> {
     ///
     /// # Errors
     /// [`PacketError::Work`], [`PacketError::Retire`].
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Packet>, PacketError> {
+        let mut next = None;
+        self.poll_run(1, |packet| next = Some(packet));
+        if next.is_some() { Ok(next) } else { self.poll_other() }
+    }
+
+    /// Appends the frames that are there to `packets`, at most `most`, and returns how many. Costs less than as many
+    /// [polls](Self::poll). Allocates nothing where `packets` has room.
+    ///
+    /// # Errors
+    /// As for [`poll`](Self::poll). The frames before it were appended.
+    #[inline(always)]
+    pub fn poll_into(&mut self, packets: &mut Vec<Packet>, most: usize) -> Result<usize, PacketError> {
+        let mut left = most;
+        while left > 0 {
+            let before = packets.len();
+            self.poll_run(left, |packet| packets.push(packet));
+            left -= packets.len() - before;
+            if left == 0 {
+                break;
+            }
+            let Some(packet) = self.poll_other()? else { break };
+            packets.push(packet);
+            left -= 1;
+        }
+        Ok(most - left)
+    }
+
+    /// Passes to `keep` the next frames that [`Run`] is for, at most `most`.
+    #[inline(always)]
+    fn poll_run(&mut self, most: usize, mut keep: impl FnMut(Packet)) {
+        let Some(receive) = &mut self.receive else { return };
+        let Some((wr_id, mut run)) = receive.run() else { return };
+        let Some(slab) = self.slabs.get(wr_id as usize) else { return };
+        let packet = |(start, len): (usize, usize), completion| {
+            keep(Packet { slab: Arc::clone(slab), at: start as u32, len: len as u32, completion });
+        };
+        self.cq.poll_plain(most, |received| run.take(received), packet);
+        receive.end_run(run);
+    }
+
+    /// As [`poll`](Self::poll), for whatever comes.
+    #[inline(never)]
+    fn poll_other(&mut self) -> Result<Option<Packet>, PacketError> {
         loop {
             let Some(result) = self.cq.poll() else {
                 if !self.spent.is_empty() {
