@@ -15,7 +15,7 @@ use mlx5_prm::cqe::{
 };
 use mlx5_prm::layout::Layout;
 
-use super::decode::{Completion, FrameCompletion, WorkError, decode, decode_frame};
+use super::decode::{Completion, FrameCompletion, Side, WorkError, decode, decode_frame, decode_plain_frame};
 use super::ring::{ARRAY, CqRing, Minis, Received};
 use super::{CompletionQueue, PollReceived};
 use crate::error::Error;
@@ -120,6 +120,7 @@ impl CompressedCompletionQueue {
         let position = self.block.start.wrapping_add(self.block.polled);
         let mini = self.block.minis(ring).first().unwrap_or_default();
         let cqe = self.block.unpack(self.format, &mini.to_be_bytes());
+        self.block.count_strides(cqe.byte_cnt());
         self.block.polled += 1;
         if self.block.finish(ring) {
             ring.give_back();
@@ -192,6 +193,15 @@ impl PollReceived for CompressedCompletionQueue {
     }
 
     #[inline(always)]
+    fn decode(&self, cursor: &InBlock) -> FrameCompletion {
+        let cqe = match cursor.minis.first() {
+            Some(mini) => self.block.unpack(self.format, &mini.to_be_bytes()),
+            None => self.queue.ring.entries.read::<true>(self.queue.ring.consumed),
+        };
+        decode_plain_frame(&cqe, Side::Receive)
+    }
+
+    #[inline(always)]
     fn pass(&mut self, cursor: &mut InBlock) {
         if !cursor.minis.pass() {
             self.queue.ring.consumed = self.queue.ring.consumed.wrapping_add(1);
@@ -261,7 +271,7 @@ impl Block {
 
     /// The next completion: the title with the fields of its mini CQE, `bytes`.
     #[inline]
-    fn unpack(&mut self, format: Compression, bytes: &[u8]) -> Cqe {
+    fn unpack(&self, format: Compression, bytes: &[u8]) -> Cqe {
         let mut cqe = self.title;
         cqe.w().cqe_format(CqeFormat::NoInlineData.number() as u8);
         match format {
@@ -288,7 +298,6 @@ impl Block {
                 types(&mut cqe, mini.hdr_type());
             }
         }
-        self.count_strides(cqe.byte_cnt());
         cqe
     }
 }

@@ -124,28 +124,6 @@ impl CompletionQueue {
         Some(cqe)
     }
 
-    /// Takes at most `most` completions of frames that were received as they were on the wire, while `take` takes what
-    /// they say; `keep` gets them. The others are left, and all while some may be stale.
-    #[inline(always)]
-    pub(in crate::queue) fn poll_plain_frames<T>(
-        &mut self,
-        most: usize,
-        mut take: impl FnMut(Received) -> Option<T>,
-        mut keep: impl FnMut(T, FrameCompletion),
-    ) {
-        if self.cq.has_former() {
-            return;
-        }
-        let first = self.ring.consumed;
-        for _ in 0..most {
-            let Some(taken) = self.ring.received().and_then(&mut take) else { break };
-            keep(taken, decode_plain_frame(&self.ring.take::<true>(), Side::Receive));
-        }
-        if self.ring.consumed != first {
-            self.ring.give_back();
-        }
-    }
-
     /// Iterates over available completions, at most `most`. Cheaper than [`poll`](Self::poll): the consumer index is
     /// written once, when the iterator is dropped.
     ///
@@ -331,7 +309,7 @@ impl CompletionQueue {
     }
 }
 
-/// Polling for receives of which the length is all that is asked for.
+/// Polling for receives, of which the length is looked at first.
 ///
 /// What it needs from `begin` to `end` may be in a cursor of the caller's. `poll` must not be called between the two.
 pub trait PollReceived {
@@ -341,6 +319,8 @@ pub trait PollReceived {
     fn begin(&mut self) -> Self::Cursor;
     /// What the next completion says, if it is that of a receive that succeeded.
     fn received(&mut self, cursor: &mut Self::Cursor) -> Option<Received>;
+    /// The whole completion of which [`received`](Self::received) has told.
+    fn decode(&self, cursor: &Self::Cursor) -> FrameCompletion;
     /// Passes the completion of which [`received`](Self::received) has told.
     fn pass(&mut self, cursor: &mut Self::Cursor);
     /// Releases the entries that were passed.
@@ -360,6 +340,11 @@ impl PollReceived for CompletionQueue {
     #[inline(always)]
     fn received(&mut self, (): &mut ()) -> Option<Received> {
         self.ring.received()
+    }
+
+    #[inline(always)]
+    fn decode(&self, (): &()) -> FrameCompletion {
+        decode_plain_frame(&self.ring.entries.read::<true>(self.ring.consumed), Side::Receive)
     }
 
     #[inline(always)]

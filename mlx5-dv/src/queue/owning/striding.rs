@@ -21,7 +21,7 @@ use crate::objects::{
 use crate::queue::completion::compressed::CompressedCompletionQueue;
 use crate::queue::completion::decode::{FrameCompletion, WorkError};
 use crate::queue::completion::joined::JoinedSegments;
-use crate::queue::completion::{CompletionQueue, PollReceived, Received};
+use crate::queue::completion::{CompletionQueue, PollReceived};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::striding::{Run, StridingReceiveQueue};
@@ -83,14 +83,6 @@ pub trait Receives: EventSource + PollReceived {
     fn cq(&self) -> &Arc<Cq>;
     /// The next completion.
     fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>>;
-    /// Takes at most `most` completions of frames as they were on the wire, while `take` takes what they say; `keep`
-    /// gets them. The quick way for many: it may leave any completion to [`poll`](Self::poll).
-    fn poll_plain<T>(
-        &mut self,
-        most: usize,
-        take: impl FnMut(Received) -> Option<T>,
-        keep: impl FnMut(T, FrameCompletion),
-    );
     /// Waits until there may be one. Errors: [`Error::Timeout`], [`Error::Dead`].
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error>;
 }
@@ -103,16 +95,6 @@ impl Receives for CompletionQueue {
     #[inline(always)]
     fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>> {
         self.poll_frame()
-    }
-
-    #[inline(always)]
-    fn poll_plain<T>(
-        &mut self,
-        most: usize,
-        take: impl FnMut(Received) -> Option<T>,
-        keep: impl FnMut(T, FrameCompletion),
-    ) {
-        self.poll_plain_frames(most, take, keep);
     }
 
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
@@ -129,10 +111,6 @@ impl Receives for CompressedCompletionQueue {
     fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>> {
         self.poll_frame()
     }
-
-    /// What is compressed has to be put together first.
-    #[inline(always)]
-    fn poll_plain<T>(&mut self, _: usize, _: impl FnMut(Received) -> Option<T>, _: impl FnMut(T, FrameCompletion)) {}
 
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
         self.wait(timeout)
@@ -401,10 +379,15 @@ impl<C: Receives> StridingQueue<C> {
         let Some(receive) = &mut self.receive else { return };
         let Some((wr_id, mut run)) = receive.run() else { return };
         let Some(slab) = self.slabs.get(wr_id as usize) else { return };
-        let packet = |(start, len): (usize, usize), completion| {
+        let mut cursor = self.cq.begin();
+        for _ in 0..most {
+            let received = self.cq.received(&mut cursor);
+            let Some((start, len)) = received.and_then(|received| run.take(received)) else { break };
+            let completion = self.cq.decode(&cursor);
             keep(Packet { slab: Arc::clone(slab), at: start as u32, len: len as u32, completion });
-        };
-        self.cq.poll_plain(most, |received| run.take(received), packet);
+            self.cq.pass(&mut cursor);
+        }
+        self.cq.end(cursor);
         receive.end_run(run);
     }
 
