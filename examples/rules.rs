@@ -2,14 +2,17 @@
 //! what each rule counted.
 //!
 //! `rules` (two functions of the software card), or `rules -d DEVICE --peer DEVICE`. On `devx:` the rules are before
-//! those of the kernel, which keeps all other frames.
+//! those of the kernel, which keeps all other frames. `--vxlan PORT` sends the datagrams in VXLAN at a UDP port of its
+//! own, and the rules look into it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use mlx5_dv::objects::{ExclusiveRegion, FlowActions, FlowCounter, FlowMatch, FlowRules, FlowRulesOptions, Pd};
+use mlx5_dv::objects::{
+    ExclusiveRegion, FlowActions, FlowCounter, FlowMatch, FlowRules, FlowRulesOptions, Pd, VxlanPort,
+};
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
 use mlx5_dv::{Device, Mac};
 use mlx5_examples::pingpong::Failure;
@@ -21,8 +24,13 @@ const DROPPED: u16 = 7002;
 const LEFT: u16 = 7003;
 /// Flow tag of what is received.
 const TAG: u32 = 0x7001;
-/// Frame size without the check sequence.
+/// Frame size without the check sequence, and what VXLAN adds to it.
 const FRAME: usize = 60;
+const AROUND: usize = HEADERS + 8;
+/// Bytes of the headers of a datagram: Ethernet, IPv4, UDP.
+const HEADERS: usize = 14 + 20 + 8;
+/// The VXLAN network.
+const NETWORK: u32 = 7;
 /// Receives posted at once.
 const DEPTH: usize = 16;
 /// Timeout of one frame.
@@ -41,6 +49,9 @@ struct Arguments {
     /// Number of datagrams to each port.
     #[arg(short, long, default_value_t = 100)]
     iters: u32,
+    /// Send the datagrams in VXLAN at this UDP port, other than 4789.
+    #[arg(long)]
+    vxlan: Option<u16>,
 }
 
 fn main() -> ExitCode {
@@ -55,7 +66,15 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let rules = FlowRules::create(&here, FlowRulesOptions::default())?;
     let [received, dropped, left] = [(); 3].map(|()| FlowCounter::create(&here));
     let (received, dropped, left) = (received?, dropped?, left?);
-    let to = |port| FlowMatch::new().destination_mac(here.mac()).udp_destination_port(port);
+    let vxlan = arguments.vxlan.map(|port| VxlanPort::add(&here, port)).transpose()?;
+    let to = |port| {
+        let (ours, datagrams) = (FlowMatch::new().destination_mac(here.mac()), FlowMatch::new());
+        match &vxlan {
+            None => ours.udp_destination_port(port),
+            Some(vxlan) => ours.vxlan_at(vxlan.port(), NETWORK).inner(datagrams.udp_destination_port(port)),
+        }
+    };
+    let datagram = |port, number| datagram((here.mac(), peer.mac()), arguments.vxlan, port, number);
     let leave = if here.is_owned() { FlowActions::drop() } else { FlowActions::kernel() };
     let _rules = [
         rules.add(0, &to(RECEIVED), FlowActions::forward(receiver.tir()).tag(TAG).count(&received))?,
@@ -65,12 +84,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     rules.start()?;
     for number in 0..arguments.iters {
         for port in [DROPPED, LEFT, RECEIVED] {
-            sender.send_inline(&datagram(here.mac(), peer.mac(), port, number), FrameFlags::empty())?;
+            sender.send_inline(&datagram(port, number), FrameFlags::empty())?;
             sender.wait(PATIENCE)?.result?;
         }
         let done = receiver.wait(PATIENCE)?;
         let (tag, frame) = (done.result?.work.qpn, done.received().map(<[u8]>::to_vec).unwrap_or_default());
-        if tag != TAG || frame != datagram(here.mac(), peer.mac(), RECEIVED, number) {
+        if tag != TAG || frame != datagram(RECEIVED, number) {
             return Err(format!("frame {number} is {frame:02x?}, of tag {tag:#x}").into());
         }
         if let Some(buffer) = done.buffer {
@@ -100,7 +119,7 @@ fn devices(arguments: &Arguments) -> Result<(Arc<Device>, Arc<Device>), Failure>
 fn queue(device: &Arc<Device>) -> Result<EthernetQueue, Failure> {
     let pd = Pd::alloc(device)?;
     let mut options = EthernetOptions::default();
-    options.inline_bytes = FRAME as u16;
+    options.inline_bytes = (FRAME + AROUND) as u16;
     let mut queue = EthernetQueue::new(&pd, options)?;
     let len = queue.sq().longest_frame().next_multiple_of(64);
     let region = ExclusiveRegion::allocate(&pd, DEPTH * len)?;
@@ -110,16 +129,24 @@ fn queue(device: &Arc<Device>) -> Result<EthernetQueue, Failure> {
     Ok(queue)
 }
 
-/// A UDP datagram without a checksum, from 10.9.0.2 to 10.9.0.1, with a number in it.
-fn datagram(to: Mac, from: Mac, port: u16, number: u32) -> Vec<u8> {
+/// A datagram with a number in it, in VXLAN at a port if one is given.
+fn datagram(macs: (Mac, Mac), vxlan: Option<u16>, port: u16, number: u32) -> Vec<u8> {
+    let mut payload = number.to_be_bytes().to_vec();
+    payload.resize(FRAME - HEADERS, number as u8);
+    let frame = udp(macs, port, &payload);
+    match vxlan {
+        None => frame,
+        Some(port) => udp(macs, port, &[&[8, 0, 0, 0][..], &(NETWORK << 8).to_be_bytes(), &frame].concat()),
+    }
+}
+
+/// A UDP datagram without a checksum, from 10.9.0.2 to 10.9.0.1.
+fn udp((to, from): (Mac, Mac), port: u16, payload: &[u8]) -> Vec<u8> {
     let (source, destination) = ([10, 9, 0, 2], [10, 9, 0, 1]);
-    let payload = FRAME - 14 - 20 - 8;
-    let lens = [(20 + 8 + payload) as u16, (8 + payload) as u16].map(u16::to_be_bytes);
+    let lens = [(20 + 8 + payload.len()) as u16, (8 + payload.len()) as u16].map(u16::to_be_bytes);
     let mut ip = [&[0x45, 0][..], &lens[0], &[0, 0, 0x40, 0, 64, 17, 0, 0], &source, &destination].concat();
     let sum: u32 = ip.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     ip[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
     let udp = [&9000u16.to_be_bytes()[..], &port.to_be_bytes(), &lens[1], &[0, 0]].concat();
-    let mut frame = [&to.0[..], &from.0, &[8, 0], &ip, &udp, &number.to_be_bytes()].concat();
-    frame.resize(FRAME, number as u8);
-    frame
+    [&to.0[..], &from.0, &[8, 0], &ip, &udp, payload].concat()
 }

@@ -34,6 +34,8 @@ pub struct Device {
     root_flow_tables: [Mutex<Option<u32>>; 2],
     /// Indices of rate limits that this driver has set.
     rate_limits: Mutex<BTreeSet<u16>>,
+    /// UDP ports of VXLAN that this driver has added.
+    vxlan_ports: Mutex<BTreeSet<u16>>,
     /// The same access as `access`, if this process owns the function.
     owned: Option<Arc<Owned>>,
     access: Arc<dyn Access>,
@@ -58,6 +60,7 @@ impl Device {
             caps,
             root_flow_tables: Default::default(),
             rate_limits: Default::default(),
+            vxlan_ports: Default::default(),
             owned: Some(card),
             access,
         };
@@ -116,6 +119,7 @@ impl Device {
             caps,
             root_flow_tables: Default::default(),
             rate_limits: Default::default(),
+            vxlan_ports: Default::default(),
             owned: None,
             access,
         };
@@ -266,6 +270,11 @@ impl Device {
     /// Indices of rate limits in use.
     pub(crate) fn rate_limits(&self) -> MutexGuard<'_, BTreeSet<u16>> {
         lock(&self.rate_limits)
+    }
+
+    /// UDP ports of VXLAN that this driver has added.
+    pub(crate) fn vxlan_ports(&self) -> MutexGuard<'_, BTreeSet<u16>> {
+        lock(&self.vxlan_ports)
     }
 
     /// The error for `what` that the kernel controls on DevX.

@@ -18,7 +18,7 @@ mod sealed {
 ///
 /// Included: all queries of published layout; NOP; allocations that yield only a number (protection and transport
 /// domains, counters); steering, which selects among existing queues with buffers that their owners posted (flow
-/// tables, groups and entries, TIRs, TISs, RQTs, header rewrites and reformats; multicast groups); the port's
+/// tables, groups and entries, TIRs, TISs, RQTs, header rewrites and reformats, UDP ports of VXLAN; multicast groups); the port's
 /// addresses, state and rates.
 ///
 /// Excluded, and available through [`Device::execute_raw`] or the types of [`objects`](crate::objects):
@@ -82,6 +82,7 @@ safe! { AllocPdIn AllocTransportDomainIn AllocXrcdIn AllocQCounterIn AllocFlowCo
 safe! {
     CreateFlowTableIn ModifyFlowTableIn SetFlowTableRootIn CreateFlowGroupIn SetFteIn
     CreateTirIn CreateTisIn CreateRqtIn AllocModifyHeaderContextIn AllocPacketReformatContextIn SyncSteeringIn
+    AddVxlanUdpDportIn
 }
 
 // The port.

@@ -54,6 +54,7 @@ mod tunnel;
 mod uar;
 mod umem;
 mod umr_key;
+mod vxlan_port;
 mod xrcd;
 
 pub use crate::access::Advice;
@@ -106,6 +107,7 @@ pub use tunnel::{TunnelHeaders, TunnelKind};
 pub use uar::{Copying, Uar};
 pub use umem::Umem;
 pub use umr_key::{KeyLayout, UmrKey, UmrKeyOptions};
+pub use vxlan_port::VxlanPort;
 pub use xrcd::{OpenXrcd, Xrcd};
 
 pub use ::uar::{BlueFlame, Plain, Shared};

@@ -24,7 +24,7 @@ const GRE: u8 = 47;
 /// Extension headers of IPv6 before the transport header: hop by hop, routing, destination options.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 /// UDP's destination ports.
-const VXLAN_PORT: u16 = 4789;
+pub(super) const VXLAN_PORT: u16 = 4789;
 const GENEVE_PORT: u16 = 6081;
 /// GRE's flags: checksum, key and sequence number.
 const GRE_WORDS: [u16; 3] = [0x8000, 0x2000, 0x1000];
@@ -39,7 +39,7 @@ pub(crate) const MOST_TUNNEL_HEADERS: usize = u8::MAX as usize * WORD + 60;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TunnelKind {
-    /// VXLAN, at UDP's port 4789. RFC 7348.
+    /// VXLAN, at UDP's port 4789, or another of its ports. RFC 7348.
     Vxlan,
     /// GENEVE. RFC 8926.
     Geneve,
@@ -125,9 +125,15 @@ impl TunnelHeaders {
     /// Those of a frame that starts with `start`, if it is in a tunnel, and `start` has the inner network header and,
     /// if it is followed by TCP or UDP, all of that header. The inner packet may be a fragment, or of another protocol.
     pub fn of(start: &[u8]) -> Option<Self> {
+        Self::of_ports(start, &[])
+    }
+
+    /// As [`of`](Self::of), where datagrams to these UDP ports are VXLAN, too: those of
+    /// [`VxlanPort`](super::VxlanPort)s.
+    pub fn of_ports(start: &[u8], vxlan: &[u16]) -> Option<Self> {
         let ethernet = ethernet(start, 0)?;
         let outer = ip(start, ethernet)?;
-        let (kind, at, protocol) = inside(start, &outer)?;
+        let (kind, at, protocol) = inside(start, &outer, vxlan)?;
         let (at, protocol) = if protocol == FRAME { self::ethernet(start, at)? } else { (at, protocol) };
         let inner = ip(start, (at, protocol))?;
         let (inner_l4, end) = match inner.protocol {
@@ -233,7 +239,7 @@ fn ip(bytes: &[u8], (at, kind): (usize, u16)) -> Option<Network> {
 }
 
 /// The tunnel behind its outer network header: its kind, and where what it carries begins, with the protocol type.
-fn inside(bytes: &[u8], outer: &Network) -> Option<(TunnelKind, usize, u16)> {
+fn inside(bytes: &[u8], outer: &Network, vxlan: &[u16]) -> Option<(TunnelKind, usize, u16)> {
     let at = outer.end;
     match outer.protocol? {
         IPV4_IN_IP => Some((TunnelKind::IpInIp, at, IPV4)),
@@ -246,7 +252,9 @@ fn inside(bytes: &[u8], outer: &Network) -> Option<(TunnelKind, usize, u16)> {
             is_known.then_some((TunnelKind::Gre, at + GRE_HEADER + 4 * words, kind))
         }
         UDP => match be16(bytes, at + 2)? {
-            VXLAN_PORT => Some((TunnelKind::Vxlan, at + UDP_HEADER + VXLAN_HEADER, FRAME)),
+            port if port == VXLAN_PORT || vxlan.contains(&port) => {
+                Some((TunnelKind::Vxlan, at + UDP_HEADER + VXLAN_HEADER, FRAME))
+            }
             GENEVE_PORT => {
                 let at = at + UDP_HEADER;
                 let options = usize::from(byte(bytes, at)? & 0x3f) * 4;

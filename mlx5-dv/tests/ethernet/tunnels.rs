@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use mlx5_dv::objects::{
-    AccessFlags, Buffer, FlowGroup, FlowMatch, FlowRule, FlowTable, MemoryRegion, Rqt, RssOptions, Tir, Traffic,
-    TunnelHeaders, TunnelKind,
+    AccessFlags, Buffer, FlowActions, FlowGroup, FlowMatch, FlowRule, FlowRules, FlowRulesOptions, FlowTable,
+    MemoryRegion, Rqt, RssOptions, Tir, Traffic, TunnelHeaders, TunnelKind, VxlanPort,
 };
 use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags, RssHash};
 use mlx5_dv::queue::{PostError, Refused, RefusedReason, Ticket};
@@ -14,7 +14,7 @@ use mlx5_sim::ethernet::tunnel_offsets;
 use mlx5_sim::profile::Profile;
 use proptest::prelude::*;
 
-use crate::ends::{EthernetEnd, SOON, end, two_of};
+use crate::ends::{EthernetEnd, SOON, content, end, refusal, two_of};
 use crate::large::{be16, ethernet, is_checked, sum, tcp, udp};
 use crate::spread::{EXAMPLES, TCP, ipv4};
 
@@ -247,10 +247,10 @@ fn in_vxlan(around: &[u8], frame: &[u8]) -> Vec<u8> {
     all
 }
 
-#[test]
-fn what_is_in_a_tunnel_is_hashed_and_checked() {
+/// Two functions; the second's receives are spread by what is in tunnels over UDP, as long as the rule exists.
+fn hashed_inside() -> (Sim, EthernetEnd, EthernetEnd, FlowRule) {
     let sim = Sim::builder().functions(2).build().unwrap();
-    let (mut here, mut there) = (EthernetEnd::new(&sim, 0, options()), EthernetEnd::new(&sim, 1, options()));
+    let (here, mut there) = (EthernetEnd::new(&sim, 0, options()), EthernetEnd::new(&sim, 1, options()));
     there.post(8);
     let rqt = Rqt::create(&[Arc::clone(there.queue.rq())]).unwrap();
     let inner = RssOptions::new(Traffic::TcpIpv4).inner(true);
@@ -260,7 +260,12 @@ fn what_is_in_a_tunnel_is_hashed_and_checked() {
     let group = FlowGroup::create(&table, 0..2, &matched).unwrap();
     let rule = FlowRule::create(&group, &matched, &tir).unwrap();
     table.set_root().unwrap();
+    (sim, here, there, rule)
+}
 
+#[test]
+fn what_is_in_a_tunnel_is_hashed_and_checked() {
+    let (sim, mut here, mut there, rule) = hashed_inside();
     let case = &cases(&here, &there)[0];
     let around = &case.headers[..case.inner.0 - ETHERNET];
     let head = ethernet(&here, there.device.mac(), 0x0800);
@@ -279,8 +284,110 @@ fn what_is_in_a_tunnel_is_hashed_and_checked() {
         frame[ETHERNET + 10] ^= 1;
         assert!(!heard(&frame).l3_checksum_ok(), "the inner header's checksum is wrong");
     }
-    drop((rule, group, table, tir, rqt));
+    drop(rule);
     end(sim, [here, there], &[]);
+}
+
+#[test]
+fn datagrams_to_a_vxlan_port_are_looked_into_while_it_is_one() {
+    const PORT: u16 = 8472;
+    let (sim, mut here, mut there, rule) = hashed_inside();
+    let case = &cases(&here, &there)[0];
+    let mut around = case.headers[..case.inner.0 - ETHERNET].to_vec();
+    around[ETHERNET + IPV4 + 2..][..2].copy_from_slice(&PORT.to_be_bytes());
+    assert_eq!(TunnelHeaders::of(&[&around[..], &tcp(&here, there.device.mac())].concat()), None);
+    let found = TunnelHeaders::of_ports(&[&around[..], &tcp(&here, there.device.mac())].concat(), &[1, PORT]).unwrap();
+    assert_eq!((found.kind(), found.len()), (case.kind, case.headers.len()));
+
+    let head = ethernet(&here, there.device.mac(), 0x0800);
+    let (source, destination, ports, value, _) = EXAMPLES[0];
+    let frame = in_vxlan(&around, &ipv4(&head[..ETHERNET], TCP, source, destination, ports));
+    let inside = RssHash { value, ip: RssIp::Ipv4, l4: RssL4::Tcp };
+    let mut looks_inside = || {
+        here.send(&frame);
+        let done = there.queue.wait(SOON).unwrap();
+        there.queue.receive(done.buffer.unwrap()).unwrap();
+        let told = done.result.unwrap();
+        assert_eq!(told.is_tunneled(), told.rss_hash() == Some(inside), "{:?}", told.rss_hash());
+        told.is_tunneled()
+    };
+    assert!(!looks_inside());
+    let port = VxlanPort::add(&there.device, PORT).unwrap();
+    assert_eq!(port.port(), PORT);
+    assert!(looks_inside());
+    drop(port);
+    assert!(!looks_inside());
+    let port = VxlanPort::add(&there.device, PORT).unwrap();
+    assert!(looks_inside());
+    VxlanPort::destroy(port).unwrap();
+    assert!(!looks_inside());
+    drop(rule);
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn a_rule_matches_what_is_in_vxlan_at_another_port() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (mut here, mut there) = (EthernetEnd::new(&sim, 0, options()), EthernetEnd::new(&sim, 1, options()));
+    let port = VxlanPort::add(&there.device, 5000).unwrap();
+    let rules = FlowRules::create(&there.device, FlowRulesOptions::default()).unwrap();
+    let inside = FlowMatch::new().vxlan_at(port.port(), 77).inner(FlowMatch::new().tcp_destination_port(80));
+    let actions = FlowActions::forward(there.queue.tir()).tag(5);
+    let rule = rules.add(0, &inside, actions).unwrap();
+    rules.start().unwrap();
+    there.post(3);
+    let head = ethernet(&here, there.device.mac(), 0x0800);
+    let inner = |port| ipv4(&head[..ETHERNET], TCP, [192, 0, 2, 1], [192, 0, 2, 2], (9, port));
+    let case = &cases(&here, &there)[0];
+    let mut around = case.headers[..case.inner.0 - ETHERNET].to_vec();
+    let mut send = |outer: u16, port| {
+        around[ETHERNET + IPV4 + 2..][..2].copy_from_slice(&outer.to_be_bytes());
+        let frame = in_vxlan(&around, &inner(port));
+        here.send(&frame);
+        frame
+    };
+    // The rule's frames alone arrive: others of another port inside, or around.
+    let first = send(5000, 80);
+    send(5000, 81);
+    send(4789, 80);
+    let last = send(5000, 80);
+    for frame in [first, last] {
+        let done = there.queue.wait(SOON).unwrap();
+        assert_eq!(done.result.as_ref().unwrap().work.qpn, 5, "its tag");
+        assert_eq!(content(done), frame);
+    }
+    drop((rule, rules, port));
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn vxlan_ports_beyond_the_cards_are_refused_by_name_and_number() {
+    let (sim, here, there) = two_of(Sim::builder(), options());
+    let add = |port| VxlanPort::add(&here.device, port);
+    let ports: Vec<_> = (5000..5003).map(|port| add(port).unwrap()).collect();
+    let text = refusal(add(5003));
+    assert!(
+        text.contains("VXLAN ports beside 4789 is 4") && text.contains("at most 3 (max_vxlan_udp_ports)"),
+        "{text}"
+    );
+    // The other function has a list of its own.
+    drop(VxlanPort::add(&there.device, 5003).unwrap());
+    assert!(refusal(add(5001)).contains("UDP port 5001 is taken by another VxlanPort"));
+    assert!(refusal(add(4789)).contains("UDP port 4789 is taken by the standard"));
+    drop(ports);
+    drop(add(5003).unwrap());
+    end(sim, [here, there], &[]);
+
+    let mut none = Profile::connectx5();
+    none.ethernet.w().max_vxlan_udp_ports(0);
+    let mut blind = Profile::connectx5();
+    blind.ethernet.w().tunnel_stateless_vxlan(false);
+    for (profile, capability) in [(none, "max_vxlan_udp_ports"), (blind, "tunnel_stateless_vxlan")] {
+        let (sim, here, there) = two_of(Sim::builder().profile(profile), options());
+        let text = refusal(VxlanPort::add(&here.device, 5000));
+        assert!(text.contains(capability), "{text}");
+        end(sim, [here, there], &[]);
+    }
 }
 
 /// Makes random bytes a frame in a tunnel of a kind: IP around, the tunnel's header, and what is inside begins.

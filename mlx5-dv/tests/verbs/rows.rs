@@ -511,6 +511,8 @@ const ETHERNET: &[Row] = &[
             FlowRule::beside_kernel::<FlowActions>,
             ModifyHeader::create,
             PacketReformat::vxlan,
+            VxlanPort::add,
+            FlowMatch::vxlan_at,
         ],
         EVERY,
         "raw packets",

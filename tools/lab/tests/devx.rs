@@ -647,6 +647,11 @@ fn rules_count_and_drop_beside_the_kernels_own(lab: &Lab) -> TestResult {
     ] {
         assert!(said.contains(line), "{said}");
     }
+    // The same inside of VXLAN, at a port that the kernel's card is told.
+    let said = lab.check("rules -d devx:mlx5_0 --peer devx:mlx5_1 -i 50 --vxlan 8472 2>&1", TRAFFIC)?;
+    for line in ["received: 50 frames of 5500 bytes to port 7001", "dropped: 50 frames of 5500 bytes to port 7002"] {
+        assert!(said.contains(line), "{said}");
+    }
     Ok(())
 }
 

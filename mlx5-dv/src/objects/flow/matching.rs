@@ -12,6 +12,7 @@ use mlx5_prm::layout::Layout;
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::check::fits;
+use crate::objects::tunnel::VXLAN_PORT;
 
 /// Bytes of each part of `fte_match_param`.
 const PART: usize = FteMatchSetLyr24::SIZE;
@@ -25,8 +26,6 @@ const MPLS: u16 = 0x8847;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const GRE: u8 = 47;
-/// UDP's destination port of VXLAN. RFC 7348.
-const VXLAN_PORT: u16 = 4789;
 /// Bits of an address.
 const IPV4_BITS: u8 = 32;
 const IPV6_BITS: u8 = 128;
@@ -402,9 +401,14 @@ impl FlowMatch {
 
     /// Frames in VXLAN of network `vni`, 24 bits. What is in them: [`inner`](Self::inner).
     pub fn vxlan(self, vni: u32) -> Self {
+        self.vxlan_at(VXLAN_PORT, vni)
+    }
+
+    /// As [`vxlan`](Self::vxlan), at a UDP port that is one of VXLAN by a [`VxlanPort`](crate::objects::VxlanPort).
+    pub fn vxlan_at(self, port: u16, vni: u32) -> Self {
         let fields = Fields::none()
             .protocol(UDP)
-            .outer(|set, mask| _ = set.w().udp_dport(if mask { u16::MAX } else { VXLAN_PORT }))
+            .outer(|set, mask| _ = set.w().udp_dport(if mask { u16::MAX } else { port }))
             .misc(|set, mask| _ = set.w().vxlan_vni(if mask { 0xff_ffff } else { vni & 0xff_ffff }));
         self.and_within("VXLAN network", vni, 24, fields)
     }

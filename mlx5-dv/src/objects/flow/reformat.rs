@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::net::Mac;
 use crate::objects::check::{fits, in_range};
 use crate::objects::object::{DestroyError, Object, destroy_sole};
+use crate::objects::tunnel::VXLAN_PORT;
 
 /// A VXLAN tunnel over IPv4. RFC 7348.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +36,6 @@ pub struct VxlanTunnel {
 impl VxlanTunnel {
     /// Its headers. The card fills in the lengths of IPv4 and UDP, and IPv4's checksum; UDP has none.
     fn header(&self) -> Vec<u8> {
-        const VXLAN_PORT: u16 = 4789;
         let mut header = Vec::new();
         header.extend(self.destination_mac.0);
         header.extend(self.source_mac.0);

@@ -11,7 +11,7 @@ use crate::traffic;
 const TUNNELS: [(&str, u8, &str); 6] = [
     ("vxlan id 42 dstport 4789 local", 4, "bc"),
     // Linux tells the card the port, and has the same UDP checksum in all frames that the card divides a packet into.
-    ("vxlan id 43 dstport 8472 udpcsum local", 4, "c"),
+    ("vxlan id 43 dstport 8472 udpcsum local", 4, "bc"),
     // Linux tells the card where the headers are. GENEVE chooses its own address.
     ("geneve id 44", 4, "c"),
     ("gretap key 45 local", 4, "bc"),
