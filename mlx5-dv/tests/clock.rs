@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, Rq, RqOptions, Uar};
-use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
-use mlx5_dv::queue::{CompletionQueue, Connection, ConnectionOptions};
+use mlx5_dv::objects::{
+    AccessFlags, AddressHandle, AddressPath, CqOptions, MemoryRegion, Pd, Rq, RqOptions, Strides, Uar,
+};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, StridingOptions, StridingQueue};
+use mlx5_dv::queue::{CompletionQueue, Connection, ConnectionOptions, DatagramOptions, DatagramQueue};
 use mlx5_dv::{Error, RealTime, Timestamp};
 use mlx5_open::Sim;
 use mlx5_open::virtual_time::World;
@@ -105,6 +107,65 @@ fn real_time_goes_as_time_does_and_frames_bear_it() {
 }
 
 #[test]
+fn messages_bear_real_time_where_their_queue_pair_asks_for_it() {
+    let world = World::new(1);
+    let card = world.simulated().card(Card::builder().profile(Profile::connectx6dx().with_real_time_clock())).unwrap();
+    let device = world.open(&card).unwrap();
+    pass(&world, Duration::from_secs(1_000));
+    let pd = Pd::alloc(&device).unwrap();
+    let region = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).unwrap();
+    let new = |bears| {
+        let mut options = ConnectionOptions::default();
+        options.real_time = bears;
+        Connection::new(&pd, options).unwrap()
+    };
+    // Each end has its own.
+    let (mut ours, mut theirs) = (new(true), new(false));
+    theirs.connect(&ours.local().unwrap()).unwrap();
+    ours.connect(&theirs.local().unwrap()).unwrap();
+    theirs.receive(region.buffer(0..64).unwrap()).unwrap();
+    let (real, ticks) = (device.real_time().unwrap(), device.timestamp().unwrap());
+    ours.send(region.buffer(64..128).unwrap()).unwrap();
+    let sent = ours.wait(SOON).unwrap().result.unwrap().timestamp;
+    let received = theirs.wait(SOON).unwrap().result.unwrap().timestamp;
+    assert!((real..=device.real_time().unwrap()).contains(&RealTime::of(sent)), "{sent:?}");
+    assert!((ticks..=device.timestamp().unwrap()).contains(&received), "{received:?}");
+
+    let mut datagrams = DatagramQueue::new(&pd, DatagramOptions::new(5).real_time()).unwrap();
+    let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
+    let to = AddressHandle::new(&device, &path, ours.queue_pair().qpn(), 5).unwrap();
+    let real = device.real_time().unwrap();
+    datagrams.send_inline(&to, b"nobody takes it").unwrap();
+    let sent = datagrams.wait(SOON).unwrap().result.unwrap().timestamp;
+    assert!((real..=device.real_time().unwrap()).contains(&RealTime::of(sent)), "{sent:?}");
+}
+
+#[test]
+fn packets_of_a_striding_queue_bear_real_time() {
+    let sim = Sim::builder().profile(Profile::connectx6dx().with_real_time_clock()).functions(2).build().unwrap();
+    let [here, there] = [0, 1].map(|function| sim.open(function).unwrap());
+    let pds = [&here, &there].map(|device| Pd::alloc(device).unwrap());
+    let region = MemoryRegion::allocate(&pds[0], 4096, AccessFlags::LOCAL_WRITE).unwrap();
+    for bears in [true, false] {
+        let mut options = StridingOptions::default().strides(Strides::new(64, 512));
+        options.real_time = bears;
+        let mut queue = StridingQueue::new(&pds[1], options).unwrap();
+        queue.listen(&[]).unwrap();
+        let mut sender = EthernetQueue::new(&pds[0], EthernetOptions::default()).unwrap();
+        let mut frame = region.buffer(0..64).unwrap();
+        frame.write(0, &[&there.mac().0[..], &here.mac().0, &[0x88, 0xb5]].concat());
+        let (real, ticks) = (there.real_time().unwrap(), there.timestamp().unwrap());
+        sender.send(frame, FrameFlags::empty()).unwrap();
+        let heard = queue.wait(SOON).unwrap().completion().timestamp;
+        if bears {
+            assert!((real..=there.real_time().unwrap()).contains(&RealTime::of(heard)), "{heard:?}");
+        } else {
+            assert!((ticks..=there.timestamp().unwrap()).contains(&heard), "{heard:?}");
+        }
+    }
+}
+
+#[test]
 fn a_card_without_real_time_names_the_capability() {
     let device = Sim::builder().build().unwrap().open(0).unwrap();
     let lacks = |error: Error, lacks: &str| {
@@ -117,6 +178,9 @@ fn a_card_without_real_time_names_the_capability() {
     let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
     let error = Rq::create(&pd, cq.cq(), RqOptions::default().real_time()).unwrap_err();
     lacks(error, "rq_ts_format");
+    lacks(StridingQueue::new(&pd, StridingOptions::default().real_time()).unwrap_err(), "rq_ts_format");
+    lacks(Connection::new(&pd, ConnectionOptions::default().real_time()).unwrap_err(), "qp_ts_format");
+    lacks(DatagramQueue::new(&pd, DatagramOptions::new(5).real_time()).unwrap_err(), "qp_ts_format");
 }
 
 #[test]

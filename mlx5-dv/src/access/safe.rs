@@ -18,8 +18,8 @@ mod sealed {
 ///
 /// Included: all queries of published layout; NOP; allocations that yield only a number (protection and transport
 /// domains, counters); steering, which selects among existing queues with buffers that their owners posted (flow
-/// tables, groups and entries, TIRs, TISs, RQTs, header rewrites and reformats, UDP ports of VXLAN; multicast groups); the port's
-/// addresses, state and rates.
+/// tables, groups and entries, TIRs, TISs, RQTs, header rewrites and reformats, UDP ports of VXLAN; multicast groups);
+/// the port's addresses, state and rates.
 ///
 /// Excluded, and available through [`Device::execute_raw`] or the types of [`objects`](crate::objects):
 /// * What names memory: CREATE_MKEY, CREATE_UMEM, CREATE_EQ, CREATE_CQ, CREATE_QP and its transitions, CREATE_SQ,

@@ -71,7 +71,7 @@ pub(super) fn user_index(wanted: Option<u32>, caps: &Caps) -> Result<u32, Error>
 
 /// The timestamp format for completions, by the capability of the queue type: free running if supported, as Linux
 /// chooses.
-pub(super) fn timestamps(format: u8) -> TimestampFormat {
+fn timestamps(format: u8) -> TimestampFormat {
     if format == REAL_TIME_ONLY { TimestampFormat::Default } else { TimestampFormat::FreeRunning }
 }
 

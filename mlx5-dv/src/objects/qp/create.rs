@@ -15,7 +15,7 @@ use super::transition::LOG_ACK_REQ_FREQ;
 use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
-use crate::objects::check::{check_dc, one_device, timestamps, user_index};
+use crate::objects::check::{check_dc, chosen_timestamps, one_device, user_index};
 use crate::objects::cq::Cq;
 use crate::objects::object::Object;
 use crate::objects::pd::Pd;
@@ -124,9 +124,10 @@ fn kind(service: ServiceType, device: &Device) -> Result<&'static str, Error> {
     }
 }
 
-/// Timestamp format of a queue pair's completions.
-fn clock(caps: &Caps) -> TimestampFormat {
-    timestamps(caps.current::<RoceCap>(CapPage::Roce).map_or(0, |roce| roce.qp_ts_format()))
+/// Timestamp format of a queue pair's completions, which bear real time if that is `wanted`.
+fn clock(wanted: bool, caps: &Caps) -> Result<TimestampFormat, Error> {
+    let format = caps.current::<RoceCap>(CapPage::Roce).map_or(0, |roce| roce.qp_ts_format());
+    chosen_timestamps(wanted, format, "qp_ts_format")
 }
 
 /// Context of a queue pair with `options`, whose rings have `layout` in `memory`. The parents are missing.
@@ -138,7 +139,7 @@ fn context(options: &QpOptions, layout: &Layout, memory: &RingMemory, caps: &Cap
         .pm_state(PathMigration::Migrated)
         .user_index(user_index(options.user_index, caps)?)
         .log_ack_req_freq(LOG_ACK_REQ_FREQ)
-        .ts_format(clock(caps).number() as u8)
+        .ts_format(clock(options.real_time, caps)?.number() as u8)
         .dbr_umem_valid(true)
         .dbr_umem_id(memory.umem_id())
         .dbr_addr(memory.record_offset());
@@ -180,14 +181,16 @@ mod tests {
 
     #[test]
     fn timestamps_are_free_running_where_the_card_can() {
-        use mlx5_prm::ctx::TimestampFormat::{Default, FreeRunning};
+        use mlx5_prm::ctx::TimestampFormat::{Default, FreeRunning, RealTime};
         let with = |qp_ts_format| {
             let mut roce = RoceCap::default();
             roce.w().qp_ts_format(qp_ts_format);
             let (current, max) = (roce.as_bytes().to_vec(), roce.as_bytes().to_vec());
             Caps { pages: vec![crate::caps::RawPage { page: CapPage::Roce, current, max }], ..caps() }
         };
-        assert_eq!([0, 1, 2].map(|format| clock(&with(format))), [FreeRunning, Default, FreeRunning]);
-        assert_eq!(clock(&caps()), FreeRunning, "no RoCE page");
+        let of = |wanted, format| clock(wanted, &with(format)).ok();
+        assert_eq!([0, 1, 2].map(|format| of(false, format)), [FreeRunning, Default, FreeRunning].map(Some));
+        assert_eq!([0, 1, 2].map(|format| of(true, format)), [None, Some(RealTime), Some(RealTime)]);
+        assert_eq!(clock(false, &caps()).unwrap(), FreeRunning, "no RoCE page");
     }
 }

@@ -74,6 +74,9 @@ pub struct QpOptions {
     pub user_index: Option<u32>,
     /// Streams, of a dynamically connected initiator. Default: none.
     pub dci_streams: Option<DciStreams>,
+    /// Whether its completions bear the time of the card's real-time clock
+    /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
+    pub real_time: bool,
 }
 
 setters! {
@@ -81,6 +84,7 @@ setters! {
         inline_bytes: u16;
         user_index: Some(u32);
         dci_streams: Some(DciStreams);
+        real_time = true;
     }
 }
 
@@ -97,6 +101,7 @@ impl Default for QpOptions {
             xrcd: None,
             user_index: None,
             dci_streams: None,
+            real_time: false,
         }
     }
 }

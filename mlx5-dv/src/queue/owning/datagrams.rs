@@ -42,6 +42,9 @@ pub struct DatagramOptions {
     pub qkey: Option<u32>,
     /// Whether datagrams that are posted alone are copied to the card. Default: where it pays.
     pub copying: Copying,
+    /// Whether completions bear the time of the card's real-time clock
+    /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
+    pub real_time: bool,
 }
 
 setters! {
@@ -52,6 +55,7 @@ setters! {
         events = true;
         vector: u32;
         copying: Copying;
+        real_time = true;
     }
 }
 
@@ -66,6 +70,7 @@ impl DatagramOptions {
             vector: 0,
             qkey: Some(qkey),
             copying: Copying::default(),
+            real_time: false,
         }
     }
 
@@ -80,7 +85,8 @@ impl DatagramOptions {
     }
 
     fn queue_pair(&self) -> QpOptions {
-        let options = QpOptions::default().wqes(self.send_depth, self.recv_depth).inline_bytes(self.inline_bytes);
+        let mut options = QpOptions::default().wqes(self.send_depth, self.recv_depth).inline_bytes(self.inline_bytes);
+        options.real_time = self.real_time;
         if self.qkey.is_some() { options.datagrams() } else { options.general_services() }
     }
 }

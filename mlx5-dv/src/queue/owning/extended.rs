@@ -117,7 +117,8 @@ pub struct XrcConnection {
 }
 
 impl XrcConnection {
-    /// Creates the queue pairs in `domain`, in INIT. `recv_depth` of `options` is ignored.
+    /// Creates the queue pairs in `domain`, in INIT. `recv_depth` of `options` is ignored;
+    /// `real_time` is of its sends.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
@@ -125,7 +126,8 @@ impl XrcConnection {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, &options)?;
         let init = InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() };
-        let qp_options = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
+        let mut qp_options = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
+        qp_options.real_time = options.real_time;
         let initiator = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options.xrc_initiator(domain))?;
         initiator.init(&init)?;
         let target = XrcTarget::create(pd, &uar, cq.cq(), domain)?;

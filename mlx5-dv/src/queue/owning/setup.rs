@@ -63,6 +63,9 @@ pub struct ConnectionOptions {
     /// Whether work requests that are posted alone are copied to the card. Not for queues on a page of the caller's.
     /// Default: where it pays.
     pub copying: Copying,
+    /// Whether completions bear the time of the card's real-time clock
+    /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
+    pub real_time: bool,
 }
 
 setters! {
@@ -86,6 +89,7 @@ setters! {
         rts: RtsAttributes;
         min_rnr_timer: u8;
         copying: Copying;
+        real_time = true;
     }
 }
 
@@ -111,6 +115,7 @@ impl Default for ConnectionOptions {
             rts: RtsAttributes::new(0),
             min_rnr_timer: 12,
             copying: Copying::default(),
+            real_time: false,
         }
     }
 }
@@ -158,7 +163,7 @@ impl<S: Connected> Link<S> {
             .wqes(options.send_depth, options.recv_depth)
             .sges(options.send_sges, options.recv_sges)
             .inline_bytes(options.inline_bytes);
-        qp_options.service = S::SERVICE;
+        (qp_options.service, qp_options.real_time) = (S::SERVICE, options.real_time);
         let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), qp_options)?;
         let mut link = Link { qp, queues: Queues { send: None, receive: None, cq }, options, psn: 0 };
         link.init()?;

@@ -49,6 +49,9 @@ pub struct StridingOptions {
     /// Large receive offload: the card joins TCP segments, and the queue makes their headers those of one packet, which
     /// is in one buffer: a longer one is divided. Default: none.
     pub lro: Option<LroOptions>,
+    /// Whether completions bear the time of the card's real-time clock
+    /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
+    pub real_time: bool,
 }
 
 setters! {
@@ -59,6 +62,7 @@ setters! {
         events = true;
         vector: u32;
         lro: Some(LroOptions);
+        real_time = true;
     }
 }
 
@@ -73,6 +77,7 @@ impl Default for StridingOptions {
             strip_vlan: false,
             counter: None,
             lro: None,
+            real_time: false,
         }
     }
 }
@@ -230,8 +235,8 @@ impl StridingQueue {
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a card without striding receive queues (`striding_rq`), or without large receive
-    /// offload (`lro_cap`) where that is asked for; [`Error::Invalid`] if the options exceed a capability;
-    /// [`Error::Memory`], [`Error::Command`].
+    /// offload (`lro_cap`) or real time (`rq_ts_format`) where that is asked for; [`Error::Invalid`] if
+    /// the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: StridingOptions) -> Result<Self, Error> {
         Self::with(pd, options, CompletionQueue::create)
     }
@@ -262,6 +267,7 @@ impl<C: Receives> StridingQueue<C> {
         let cq = create(&uar, cq_options.beside(pd))?;
         let mut rq_options = RqOptions::default().wqes(posted).strides(strides);
         (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
+        rq_options.real_time = options.real_time;
         let rq = Rq::create(pd, cq.cq(), rq_options)?;
         let tir = Tir::create_with(&TransportDomain::alloc(pd.device())?, &rq, options.lro)?;
         let count = posted.saturating_add(options.spare) as usize;

@@ -105,7 +105,8 @@ const LOOK: Duration = Duration::from_micros(50);
 
 /// Of the queue pair of each connection.
 fn qp_options(each: &ConnectionOptions) -> QpOptions {
-    QpOptions::default().wqes(each.send_depth, 0).sges(each.send_sges, 1).inline_bytes(each.inline_bytes)
+    let options = QpOptions::default().wqes(each.send_depth, 0).sges(each.send_sges, 1);
+    QpOptions { real_time: each.real_time, ..options.inline_bytes(each.inline_bytes) }
 }
 
 impl<C> Hub<C> {
