@@ -8,9 +8,10 @@ use mlx5_benches::ticks::ticks;
 use mlx5_dv::Device;
 use mlx5_dv::objects::{Buffer, Compression, CqOptions, ExclusiveRegion, FlowRule, Pd, Sq, SqOptions, Tir, Tis, Uar};
 use mlx5_dv::queue::ethernet::{
-    EthernetOptions, EthernetQueue, EthernetSendQueue, FrameFlags, Packet, Receives, StridingOptions, StridingQueue,
+    EthernetOptions, EthernetQueue, EthernetSendQueue, FrameFlags, Packet, ReceivedFrame, Receives, StridingOptions,
+    StridingQueue,
 };
-use mlx5_dv::queue::{CompletionQueue, CompressedCompletionQueue, Plain, Side};
+use mlx5_dv::queue::{CompletionQueue, CompressedCompletionQueue, Plain};
 
 use crate::stage::{DEPTH, Frame, MOST, steer};
 
@@ -30,7 +31,9 @@ const SIGNALLED: usize = 32;
 pub struct Buffers {
     _rule: FlowRule,
     queue: EthernetQueue,
-    received: Vec<Buffer>,
+    received: Vec<ReceivedFrame>,
+    /// To be sent, or posted again.
+    next: Vec<Buffer>,
     free: Vec<Buffer>,
     /// Frames since the last signalled one.
     quiet: usize,
@@ -41,45 +44,32 @@ impl Buffers {
         let pd = Pd::alloc(device)?;
         let mut queue = EthernetQueue::new(&pd, EthernetOptions::default().send_depth(DEPTH).recv_depth(DEPTH))?;
         let mut free = ExclusiveRegion::allocate(&pd, 2 * DEPTH as usize * 2048)?.buffers(2048)?;
-        for buffer in free.drain(..DEPTH as usize / 2) {
-            queue.receive(buffer)?;
-        }
-        Ok(Buffers { _rule: steer(queue.tir())?, queue, received: Vec::with_capacity(MOST), free, quiet: 0 })
+        queue.receives().receive_each(&mut free.split_off(3 * DEPTH as usize / 2))?;
+        let (received, next) = (Vec::with_capacity(MOST), Vec::with_capacity(MOST));
+        Ok(Buffers { _rule: steer(queue.tir())?, queue, received, next, free, quiet: 0 })
     }
 
     /// Takes all that is there: received frames, and buffers that were sent.
     #[inline(always)]
     fn poll(&mut self, burst: usize) -> Result<usize, Failure> {
-        while self.received.len() < burst
-            && let Some(done) = self.queue.poll()?
-        {
-            let Some(mut buffer) = done.buffer else { continue };
-            match done.result? {
-                completion if completion.work.side == Side::Receive => {
-                    buffer.set_len(completion.byte_len as usize);
-                    self.received.push(buffer);
-                }
-                _ => self.free.push(buffer),
-            }
+        let left = burst - self.received.len();
+        if let Some(other) = self.queue.poll_into(&mut self.received, &mut self.free, left)? {
+            other.result?;
         }
         Ok(self.received.len())
     }
 
-    /// Sends all that was received. The last frame is signalled, if enough before it were not.
+    /// Sends all that is next. The last work request is signalled, if enough frames before it were not.
     #[inline(always)]
-    fn send_all(&mut self) -> Result<(), Failure> {
+    fn send_next(&mut self) -> Result<(), Failure> {
         let mut batch = self.queue.batch();
-        self.quiet += self.received.len();
-        let last = if self.quiet >= SIGNALLED { self.received.pop() } else { None };
-        batch.quiet();
-        for buffer in self.received.drain(..) {
-            batch.send(buffer, FrameFlags::empty())?;
-        }
-        if let Some(buffer) = last {
-            batch.signalled();
-            batch.send(buffer, FrameFlags::empty())?;
+        self.quiet += self.next.len();
+        if self.quiet < SIGNALLED {
+            batch.quiet();
+        } else {
             self.quiet = 0;
         }
+        batch.send_each(&mut self.next, FrameFlags::empty())?;
         batch.ring();
         Ok(())
     }
@@ -90,13 +80,10 @@ impl Form for Buffers {
     fn forward(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
         let count = self.poll(burst)?;
-        self.send_all()?;
-        let mut receives = self.queue.receives();
-        for mut buffer in self.free.drain(self.free.len() - count..) {
-            buffer.set_len(2048);
-            receives.receive(buffer)?;
-        }
-        receives.ring();
+        self.next.extend(self.received.drain(..).map(|frame| frame.buffer));
+        self.send_next()?;
+        self.next.extend(self.free.drain(self.free.len() - count..));
+        self.queue.receives().receive_each(&mut self.next)?;
         Ok((count, ticks() - start))
     }
 
@@ -104,30 +91,22 @@ impl Form for Buffers {
     fn receive(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
         let count = self.poll(burst)?;
-        let mut receives = self.queue.receives();
-        for mut buffer in self.received.drain(..) {
-            black_box(buffer.len());
-            buffer.set_len(2048);
-            receives.receive(buffer)?;
-        }
-        receives.ring();
+        self.next.extend(self.received.drain(..).map(|frame| black_box(frame.buffer)));
+        self.queue.receives().receive_each(&mut self.next)?;
         Ok((count, ticks() - start))
     }
 
     #[inline(never)]
     fn send(&mut self, frames: &[Frame]) -> Result<u64, Failure> {
-        self.received.extend(self.free.drain(..frames.len()));
-        for (buffer, frame) in self.received.iter_mut().zip(frames) {
+        self.next.extend(self.free.drain(..frames.len()));
+        for (buffer, frame) in self.next.iter_mut().zip(frames) {
             buffer.set_len(frame.len());
             buffer.as_mut_slice().copy_from_slice(frame);
         }
         let start = ticks();
         // What was sent before comes back.
-        while let Some(done) = self.queue.poll()? {
-            done.result?;
-            self.free.extend(done.buffer);
-        }
-        self.send_all()?;
+        self.poll(1)?;
+        self.send_next()?;
         Ok(ticks() - start)
     }
 }
@@ -238,7 +217,8 @@ impl Packets {
 
     #[inline(always)]
     fn poll(&mut self, burst: usize) -> Result<usize, Failure> {
-        self.queues.receiver.poll_into(&mut self.received, burst - self.received.len())?;
+        let left = burst - self.received.len();
+        self.queues.receiver.poll_into(&mut self.received, left)?;
         Ok(self.received.len())
     }
 }

@@ -50,6 +50,7 @@ impl Buffer {
     }
 
     /// Size of the buffer in bytes.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.range.len()
     }

@@ -12,7 +12,7 @@
 pub use super::completion::decode::{FrameCompletion, RssHash};
 pub use super::completion::joined::JoinedSegments;
 pub use super::owning::batch::ConnectionReceives as FrameReceives;
-pub use super::owning::ethernet::{EthernetOptions, EthernetQueue};
+pub use super::owning::ethernet::{EthernetOptions, EthernetQueue, ReceivedFrame};
 pub use super::owning::frame_batch::FrameBatch;
 pub use super::owning::spread::{Spread, SpreadOptions};
 pub use super::owning::striding::{Burst, Packet, PacketError, Receives, StridingOptions, StridingQueue};

@@ -12,14 +12,14 @@ use mlx5_sim::profile::Profile;
 
 use crate::ends::{EthernetEnd, SOON, refusal};
 
-const MSS: u16 = 1448;
+pub const MSS: u16 = 1448;
 /// Headers of Ethernet, IPv4, and TCP with a timestamp.
-const HEADERS: usize = 14 + 20 + 32;
+pub const HEADERS: usize = 14 + 20 + 32;
 /// Times that a packet is sent until it arrives in one piece: on a busy machine the card's timer may come between.
-const TRIES: u32 = 200;
+pub const TRIES: u32 = 200;
 
 /// A TCP packet with right lengths and checksums, and the PSH flag.
-fn packet(here: &EthernetEnd, to: &Device, data: &[u8]) -> Vec<u8> {
+pub fn packet(here: &EthernetEnd, to: &Device, data: &[u8]) -> Vec<u8> {
     let mut header = TcpHeader::new(1000, 2000, u32::MAX - 5000, 500);
     (header.acknowledgment_number, header.ack, header.psh) = (77, true, true);
     header.set_options(&[TcpOptionElement::Noop, TcpOptionElement::Noop, TcpOptionElement::Timestamp(3, 4)]).unwrap();
@@ -29,7 +29,7 @@ fn packet(here: &EthernetEnd, to: &Device, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn send(here: &mut EthernetEnd, packet: &[u8]) {
+pub fn send(here: &mut EthernetEnd, packet: &[u8]) {
     let region = MemoryRegion::allocate(&here.pd, 1 << 16, AccessFlags::LOCAL_WRITE).unwrap();
     let mut buffer = region.buffer(0..packet.len()).unwrap();
     buffer.write(0, packet);
@@ -68,7 +68,7 @@ fn arrives(here: &mut EthernetEnd, to: &Device, segments: u8, mut next: impl FnM
     panic!("never in one piece");
 }
 
-fn ethernet(lro: LroOptions) -> EthernetOptions {
+pub fn ethernet(lro: LroOptions) -> EthernetOptions {
     let mut options = EthernetOptions::default();
     (options.inline_bytes, options.recv_depth) = (100, 8);
     options.lro(lro)

@@ -1,6 +1,7 @@
 //! Frames on the software card: between functions, with every error and refusal, without strict-mode reports.
 
 mod compression;
+mod each;
 mod ends;
 mod errors;
 mod frames;

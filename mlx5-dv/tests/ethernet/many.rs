@@ -209,14 +209,16 @@ impl Receiver {
     fn poll(&mut self, mut heard: impl FnMut(usize, &[u8], &FrameCompletion)) {
         match self {
             Receiver::Spread { queues, .. } => {
+                let (mut received, mut posts) = (Vec::new(), Vec::new());
                 for (index, queue) in queues.iter_mut().enumerate() {
-                    while let Some(done) = queue.poll().unwrap() {
-                        let (completion, buffer) = (done.result.unwrap(), done.buffer.unwrap());
-                        let mut bytes = vec![0; completion.byte_len as usize];
-                        buffer.read(0, &mut bytes);
-                        heard(index, &bytes, &completion);
-                        queue.receive(buffer).unwrap();
+                    assert!(queue.poll_into(&mut received, &mut Vec::new(), 32).unwrap().is_none());
+                    for frame in received.drain(..) {
+                        let mut bytes = vec![0; frame.buffer.len()];
+                        frame.buffer.read(0, &mut bytes);
+                        heard(index, &bytes, &frame.completion);
+                        posts.push(frame.buffer);
                     }
+                    queue.receives().receive_each(&mut posts).unwrap();
                 }
             }
             Receiver::Compressed(queue) => {
@@ -277,6 +279,8 @@ impl Run {
     fn burst(&mut self, most: usize) {
         let room = DEPTH.saturating_sub(self.sender.in_flight().0).min(self.free.len());
         let most = most.min(room).min(1 + self.random.below(32) as usize);
+        // Those that go together follow with the next that is alone.
+        let mut together: Vec<Buffer> = Vec::new();
         let mut batch = self.sender.batch();
         for left in (0..most).rev() {
             let Request { bytes, flags, tag, wanted } = request(&mut self.random, self.macs, self.sent);
@@ -285,12 +289,21 @@ impl Run {
                 false => batch.signalled(),
             }
             if bytes.len() <= INLINE && tag.is_none() && self.random.one_in(2) {
+                batch.send_each(&mut together, FrameFlags::empty()).unwrap();
                 batch.send_inline(&bytes, flags).unwrap();
             } else {
                 let mut buffer = self.free.pop().unwrap();
                 buffer.set_len(BUFFER);
                 buffer.write(0, &bytes);
                 buffer.set_len(bytes.len());
+                together.push(buffer);
+                if tag.is_none() && flags.is_empty() && left > 0 && self.random.one_in(2) {
+                    self.under_way.insert(self.sent, wanted);
+                    self.sent += 1;
+                    continue;
+                }
+                let buffer = together.pop().unwrap();
+                batch.send_each(&mut together, FrameFlags::empty()).unwrap();
                 match tag {
                     Some(tag) => batch.send_tagged(buffer, flags, tag).unwrap(),
                     None => batch.send(buffer, flags).unwrap(),

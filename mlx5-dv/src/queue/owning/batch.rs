@@ -444,6 +444,23 @@ impl<'a> ConnectionReceives<'a> {
         self.in_flight.keep(posted, Side::Receive, Some(buffer))
     }
 
+    /// Receives one message into each of `buffers`, with all of its capacity.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]: `buffers` has those that were not posted. Otherwise it is empty afterwards.
+    #[inline(always)]
+    pub fn receive_each(&mut self, buffers: &mut Vec<Buffer>) -> Result<(), RefusedReason> {
+        while let Some(mut buffer) = buffers.pop() {
+            buffer.set_len(buffer.capacity());
+            if let Err(reason) = self.post(&[buffer.segment()]) {
+                buffers.push(buffer);
+                return Err(reason);
+            }
+            self.in_flight.keep_one(Side::Receive, Some(buffer), true);
+        }
+        Ok(())
+    }
+
     /// Receives one message into all `buffers`, one after the other, as many as [`ConnectionOptions::recv_sges`]. Each
     /// comes back by a [`Done`](crate::queue::Done) of its own, with the same ticket, the unused ones, too. Of frames:
     /// the buffers may differ in length and region, so that headers and payloads are apart.
@@ -469,7 +486,7 @@ pub(super) struct Segments {
 }
 
 /// As many as a WQE has room for beside its head: the longest WQE has 64 segments (PRM `max_wqe_sz_sq`).
-const MOST_SEGMENTS: usize = 62;
+pub(super) const MOST_SEGMENTS: usize = 62;
 
 impl Segments {
     pub(super) fn as_slice(&self) -> &[DataSegment] {

@@ -1,11 +1,13 @@
 //! Several frames with one doorbell, with their buffers.
 
+use std::mem;
+
 use mlx5_prm::ctx::InlineMode;
 
-use super::batch::segments;
+use super::batch::{MOST_SEGMENTS, segments};
 use super::in_flight::{InFlight, Refused, RefusedReason, Ticket};
 use crate::memory::DataSegment;
-use crate::objects::{AnyDoorbell, Buffer, MOST_HEADERS, MOST_TUNNEL_HEADERS, TunnelHeaders, VlanTag, headers};
+use crate::objects::{AnyDoorbell, Buffer, MOST_HEADERS, MOST_TUNNEL_HEADERS, Sq, TunnelHeaders, VlanTag, headers};
 use crate::queue::completion::decode::Side;
 use crate::queue::error::PostError;
 use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
@@ -20,6 +22,8 @@ pub struct FrameBatch<'a> {
     sends: Option<Sends<'a>>,
     in_flight: &'a mut InFlight,
     mode: InlineMode,
+    /// Frames that a work request may have.
+    most: usize,
     is_quiet: bool,
 }
 
@@ -39,10 +43,11 @@ impl<'a> FrameBatch<'a> {
     pub(super) fn new(
         queue: Option<&'a mut EthernetSendQueue<AnyDoorbell>>,
         in_flight: &'a mut InFlight,
-        mode: InlineMode,
+        sq: &Sq,
     ) -> Self {
         in_flight.start_batch();
-        FrameBatch { sends: queue.map(EthernetSendQueue::batch), in_flight, mode, is_quiet: false }
+        let (sends, mode, most) = (queue.map(EthernetSendQueue::batch), sq.inline_mode(), sq.most_packets());
+        FrameBatch { sends, in_flight, mode, most, is_quiet: false }
     }
 
     /// From here on, frames have no CQE of their own: as
@@ -69,8 +74,7 @@ impl<'a> FrameBatch<'a> {
         let wr_id = self.in_flight.next(Side::Send)?;
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotReset)?;
         let completes = !self.is_quiet || !self.in_flight.may_be_quiet();
-        let signalled = if completes { FrameFlags::SIGNALLED } else { FrameFlags::empty() };
-        post(sends, wr_id, flags.difference(FrameFlags::SIGNALLED | FrameFlags::SELDOM) | signalled)?;
+        post(sends, wr_id, completing(flags, completes))?;
         Ok(completes)
     }
 
@@ -99,6 +103,51 @@ impl<'a> FrameBatch<'a> {
             // was reset.
             unsafe { sends.send(wr_id, flags, inline, &[after(buffer.segment(), inline.len())]) }
         })
+    }
+
+    /// Sends the frames in `buffers`, a frame in each, by as few work requests as the card allows: where it has
+    /// multi-packet ones (`enhanced_multi_pkt_send_wqe`) and requires no headers in them, by one for up to
+    /// [`Sq::most_packets`]. Costs less than as many [sends](Self::send), and fewer bytes across PCIe. Each buffer comes
+    /// back by a [`Done`](crate::queue::Done) of its own; those of one work request complete together, have one ticket,
+    /// and fail together.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]: `buffers` has those that were not posted, in order. Otherwise it is empty afterwards.
+    #[inline(always)]
+    pub fn send_each(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<(), RefusedReason> {
+        while buffers.len() > 1 && self.most > 1 && self.mode == InlineMode::None {
+            self.send_some(buffers, flags)?;
+        }
+        if buffers.is_empty() { Ok(()) } else { self.send_singly(buffers, flags) }
+    }
+
+    /// Sends as many of `buffers` as one work request may have.
+    #[inline(always)]
+    fn send_some(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<(), RefusedReason> {
+        let (wr_id, count) = self.in_flight.next_each(buffers.len().min(self.most).min(MOST_SEGMENTS))?;
+        let frames = segments(&buffers[..count])?;
+        let sends = self.sends.as_mut().ok_or(RefusedReason::NotReset)?;
+        let completes = !self.is_quiet || !self.in_flight.may_be_quiet_of(count);
+        // SAFETY: `keep_each` keeps the buffers, and with them their regions, until their completion, or until the
+        // queue was reset.
+        unsafe { sends.send_several(wr_id, completing(flags, completes), frames.as_slice())? };
+        self.in_flight.keep_each(buffers.drain(..count), completes);
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_singly(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<(), RefusedReason> {
+        let mut refused = None;
+        let mut left = mem::take(buffers).into_iter();
+        while refused.is_none()
+            && let Some(buffer) = left.next()
+        {
+            refused = self.send(buffer, flags).err();
+        }
+        let Some(refused) = refused else { return Ok(()) };
+        buffers.extend(refused.buffer.into_iter().chain(left));
+        Err(refused.reason)
     }
 
     /// Sends the frame that all `buffers` make, one after the other: at most
@@ -198,6 +247,13 @@ impl<'a> FrameBatch<'a> {
     /// Rings the doorbell: hands the frames to the card. Dropping it does the same.
     #[inline(always)]
     pub fn ring(self) {}
+}
+
+/// The `flags` of a work request that has a CQE if it `completes`.
+#[inline(always)]
+fn completing(flags: FrameFlags, completes: bool) -> FrameFlags {
+    let signalled = if completes { FrameFlags::SIGNALLED } else { FrameFlags::empty() };
+    flags.difference(FrameFlags::SIGNALLED | FrameFlags::SELDOM) | signalled
 }
 
 /// Copies the headers of the frame in `buffer` that `mode` requires in the work request to `start`.

@@ -94,6 +94,18 @@ impl<C, T> Done<C, T> {
     }
 }
 
+impl<C, T> Done<C, T> {
+    /// Whether its buffer, if it has one, has the start of the message.
+    pub(super) fn is_start(&self) -> bool {
+        self.part.offset == 0
+    }
+
+    /// Whether its buffer, if it has one, has the whole message.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_start() && self.part.is_last
+    }
+}
+
 impl<C: AsRef<Completion>, T> Done<C, T> {
     /// The message or frame that was received, where the card put it: for a receive into a buffer of an
     /// [`ExclusiveRegion`](crate::objects::ExclusiveRegion). Of a receive into several buffers, what is in this one.
@@ -234,6 +246,14 @@ impl Table {
         Ok(u64::from(*self.free.last().ok_or(Full)?))
     }
 
+    /// As [`next`](Self::next), of one of up to `most` buffers that have a slot each: for as many as there is room.
+    #[inline(always)]
+    fn next_each(&self, most: usize) -> Result<(u64, usize), PostError> {
+        let count = most.min(self.free.len());
+        let last = self.free.get(self.free.len() - count).ok_or(Full)?;
+        Ok((u64::from(*last), count))
+    }
+
     /// Adds the last buffer of a work request to the open group, or to a group of its own, which ends there if `ends`.
     #[inline(always)]
     fn put(&mut self, ticket: Ticket, buffer: Option<Buffer>, ends: bool) {
@@ -260,7 +280,7 @@ impl Table {
     }
 
     /// Makes `slot` the last of the open group, and returns the group's first.
-    #[cold]
+    #[inline(always)]
     fn link(&mut self, open: Open, slot: u32) -> u32 {
         if let Some(last) = &mut self.slots[open.last as usize] {
             last.next = slot;
@@ -272,11 +292,16 @@ impl Table {
     #[inline(always)]
     fn take_alone(&mut self, wr_id: u64) -> Option<(Ticket, Option<Buffer>)> {
         let slot = usize::try_from(wr_id).ok()?;
-        let (entry, slot) = (self.slots.get(slot)?.as_ref()?, slot as u32);
+        let (place, slot) = (self.slots.get_mut(slot)?, slot as u32);
+        let entry = place.as_mut()?;
         if entry.first != slot || entry.next != slot || self.open.is_some_and(|open| open.first == slot) {
             return None;
         }
-        self.take(wr_id).map(|entry| (entry.ticket, entry.buffer))
+        let taken = (entry.ticket, entry.buffer.take());
+        // The rest is not copied, and needs no drop.
+        std::mem::forget(place.take());
+        self.free_slot(slot);
+        Some(taken)
     }
 
     /// Returns all buffers and frees their slots.
@@ -290,13 +315,13 @@ impl Table {
     fn take(&mut self, wr_id: u64) -> Option<Entry> {
         let slot = usize::try_from(wr_id).ok()?;
         let entry = self.slots.get_mut(slot)?.take()?;
-        let slot = slot as u32;
-        if slot < self.depth {
-            self.free.push(slot)
-        } else {
-            self.spare.push(slot)
-        }
+        self.free_slot(slot as u32);
         Some(entry)
+    }
+
+    #[inline(always)]
+    fn free_slot(&mut self, slot: u32) {
+        if slot < self.depth { self.free.push(slot) } else { self.spare.push(slot) }
     }
 
     /// Drops the entries of the work request `since` and of all after it. If one before them has no completion of its
@@ -401,7 +426,13 @@ impl InFlight {
     /// Whether the next send may be quiet: another, which completes, can follow.
     #[inline(always)]
     pub(super) fn may_be_quiet(&self) -> bool {
-        self.sends.free.len() > 1
+        self.may_be_quiet_of(1)
+    }
+
+    /// As [`may_be_quiet`](Self::may_be_quiet), of one with `count` slots.
+    #[inline(always)]
+    pub(super) fn may_be_quiet_of(&self, count: usize) -> bool {
+        self.sends.free.len() > count
     }
 
     /// Whether the next work request that leaves nothing to return, of up to `wqebbs`, needs a CQE all the same, so
@@ -546,6 +577,41 @@ impl InFlight {
         }
         table.put(ticket, last, completes);
         ticket
+    }
+
+    /// The `wr_id` of the next send if its buffers are frames, a slot each: up to `most`, as many as there is room for.
+    #[inline(always)]
+    pub(super) fn next_each(&self, most: usize) -> Result<(u64, usize), PostError> {
+        self.sends.next_each(most)
+    }
+
+    /// Stores the frames of the send that was posted with that.
+    #[inline(always)]
+    pub(super) fn keep_each(&mut self, frames: impl Iterator<Item = Buffer>, completes: bool) {
+        let ticket = self.ticket();
+        for frame in frames {
+            self.sends.put(ticket, Some(frame), false);
+        }
+        if completes {
+            self.sends.open = None;
+        }
+    }
+
+    /// Removes all that completes with the send `wr_id`, which succeeded. Their buffers go to `buffers`.
+    #[inline(always)]
+    pub(super) fn take_sent(&mut self, wr_id: u64, buffers: &mut Vec<Buffer>) -> Option<()> {
+        let last = u32::try_from(wr_id).ok()?;
+        let mut at = self.sends.close(last)?;
+        loop {
+            let entry = self.sends.take(at.into())?;
+            if let Some(buffer) = entry.buffer {
+                buffers.push(buffer);
+            }
+            if at == last {
+                return Some(());
+            }
+            at = entry.next;
+        }
     }
 
     /// Starts a batch. What one before it posted that was forgotten (`mem::forget`) never went to the card, which gets
