@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use mlx5_dv::objects::{Buffer, ExclusiveRegion, Pd, QueueCounter};
-use mlx5_dv::queue::Side;
-use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, Spread, SpreadOptions};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, ReceivedFrame, Spread, SpreadOptions};
+use mlx5_dv::queue::{PostError, RefusedReason};
 use mlx5_dv::{Device, Mac};
 use mlx5_examples::pingpong::Failure;
 use mlx5_open::{Sim, program};
@@ -88,10 +88,12 @@ fn add(count: &AtomicU64, more: u64) {
 /// A queue of one function, and its buffers.
 struct Port {
     queue: EthernetQueue,
-    /// Buffers for frames that are sent.
-    free: Vec<Buffer>,
+    received: Vec<ReceivedFrame>,
     /// Buffers of frames that were received, to be posted again.
     read: Vec<Buffer>,
+    /// Buffers for frames that are sent, and those that are next.
+    free: Vec<Buffer>,
+    next: Vec<Buffer>,
     /// The start of each frame that it sends: to whom, and from whom.
     addresses: [u8; 12],
 }
@@ -100,45 +102,38 @@ impl Port {
     fn new(pd: &Arc<Pd>, mut queue: EthernetQueue, to: Mac) -> Result<Self, Failure> {
         let len = queue.sq().longest_frame().next_multiple_of(64);
         let mut free = ExclusiveRegion::allocate(pd, 2 * DEPTH * len)?.buffers(len)?;
-        let mut receives = queue.receives();
-        for buffer in free.drain(..DEPTH) {
-            receives.receive(buffer)?;
-        }
-        receives.ring();
+        queue.receives().receive_each(&mut free.split_off(DEPTH))?;
         let mut addresses = [0; 12];
         addresses[..6].copy_from_slice(&to.0);
         addresses[6..].copy_from_slice(&pd.device().mac().0);
-        Ok(Port { queue, free, read: Vec::with_capacity(BURST), addresses })
+        let [read, next] = [(); 2].map(|()| Vec::with_capacity(BURST));
+        Ok(Port { queue, received: Vec::with_capacity(BURST), read, free, next, addresses })
     }
 
     /// Sends a burst of what it has received by `other`.
     fn forward(&mut self, other: &mut Port, counts: &Counts) -> Result<bool, Failure> {
-        let (mut received, mut sent) = (0, 0);
-        let mut batch = other.queue.batch();
-        for _ in 0..BURST {
-            let Some(done) = self.queue.poll()? else { break };
-            if done.result?.work.side == Side::Send {
-                self.free.extend(done.buffer);
-                continue;
-            }
-            received += 1;
-            if let (Some(frame), Some(mut copy)) = (done.received(), other.free.pop()) {
-                copy.set_len(frame.len());
-                copy.as_mut_slice().copy_from_slice(frame);
+        if let Some(failed) = self.queue.poll_into(&mut self.received, &mut self.free, BURST)? {
+            failed.result?;
+        }
+        let received = self.received.len() as u64;
+        for frame in self.received.drain(..) {
+            if let Some(mut copy) = other.free.pop() {
+                copy.set_len(frame.buffer.len());
+                copy.as_mut_slice().copy_from_slice(frame.buffer.as_slice());
                 copy.as_mut_slice()[..12].copy_from_slice(&other.addresses);
-                match batch.send(copy, FrameFlags::empty()) {
-                    Ok(_) => sent += 1,
-                    Err(refused) => other.free.extend(refused.buffer),
-                }
+                other.next.push(copy);
             }
-            self.read.extend(done.buffer);
+            self.read.push(frame.buffer);
         }
-        batch.ring();
-        let mut receives = self.queue.receives();
-        for buffer in self.read.drain(..) {
-            receives.receive(buffer)?;
+        let copied = other.next.len();
+        match other.queue.batch().send_each(&mut other.next, FrameFlags::empty()) {
+            // What finds no room is dropped, and leaves its buffer.
+            Ok(()) | Err(RefusedReason::Post(PostError::Full(_))) => {}
+            Err(refused) => return Err(refused.into()),
         }
-        receives.ring();
+        let sent = (copied - other.next.len()) as u64;
+        other.free.append(&mut other.next);
+        self.queue.receives().receive_each(&mut self.read)?;
         if received > 0 {
             add(&counts.received, received);
             add(&counts.sent, sent);
