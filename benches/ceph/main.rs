@@ -11,6 +11,7 @@ mod table;
 use ends::{Ends, Load, Whose};
 use mlx5_benches::Failure;
 use mlx5_benches::guest::{self, C_PROGRAMS, LOAD, PROBE, RUN};
+use mlx5_lab::ceph::NETWORK;
 use mlx5_lab::{Build, Guest, Model, Software};
 use table::{Cost, Figures, Row};
 
@@ -29,29 +30,6 @@ const PAIRS: [Ends; 4] = [
     Ends { client: Whose::Ceph, server: Whose::Ours },
     Ends { client: Whose::Ours, server: Whose::Ours },
 ];
-
-/// Bash: the functions' network devices, whose link-local GIDs are used. They know each other from the start: the
-/// kernel looks for the neighbour when it connects a queue pair, and Ceph's ends abort if it takes too long.
-const NETWORK: &str = r#"
-set -e
-ip link set lo up
-for number in 0 1; do
-    port=/sys/class/infiniband/mlx5_$number
-    ip link set $(ls $port/device/net) up
-    for wait in $(seq 300); do grep -q ACTIVE $port/ports/1/state && break; sleep 0.1; done
-    grep -q ACTIVE $port/ports/1/state
-done
-addresses() { ip -6 -o addr show scope link -tentative; }
-for wait in $(seq 300); do [ $(addresses | wc -l) = 2 ] && break; sleep 0.1; done
-know() {
-    address=$(addresses | sed -n "s,.* $2 *inet6 \([^/]*\).*,\1,p")
-    ip neigh replace $address lladdr $(cat /sys/class/net/$2/address) dev $1 nud permanent
-}
-near=$(ls /sys/class/infiniband/mlx5_0/device/net)
-far=$(ls /sys/class/infiniband/mlx5_1/device/net)
-know $near $far
-know $far $near
-"#;
 
 fn main() -> Result<(), Failure> {
     if guest::is_left_out("ceph") {

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod binaries;
+pub mod ceph;
 mod cross;
 mod error;
 mod folder;

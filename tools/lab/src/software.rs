@@ -16,7 +16,7 @@ pub struct Software {
 
 impl Software {
     /// A command that runs one of the programs of [`ceph`](Self::ceph): its name follows, and its arguments.
-    pub const CEPH: &str = "env PATH=/opt/ceph/usr/bin:$PATH \
+    pub(crate) const CEPH: &str = "env PATH=/opt/ceph/usr/bin:$PATH \
         LD_LIBRARY_PATH=/opt/ceph/usr/lib/x86_64-linux-gnu:/opt/ceph/usr/lib/x86_64-linux-gnu/ceph";
 
     /// A bash function `dpdk` that runs a program on the libraries of [`dpdk`](Self::dpdk): `dpdk dpdk-testpmd ...`.

@@ -104,8 +104,8 @@ impl Default for EthernetOptions {
 /// Each frame takes its [`Buffer`], and [`poll`](Self::poll) returns it; what the card says of a received frame, its
 /// length first, is in its [`FrameCompletion`]. Several frames go to the card with one doorbell by
 /// [`batch`](Self::batch) and [`receives`](Self::receives). Who moves many frames passes vectors of them:
-/// [`poll_into`](Self::poll_into), [`FrameBatch::send_each`], [`ConnectionReceives::receive_each`]. No frames are received before
-/// [`listen`](Self::listen). On DevX, sending and listening require CAP_NET_RAW.
+/// [`poll_into`](Self::poll_into), [`FrameBatch::send_each`], [`ConnectionReceives::receive_each`]. No frames are
+/// received before [`listen`](Self::listen). On DevX, sending and listening require CAP_NET_RAW.
 ///
 /// A frame that fails moves its queue to ERR: work posted there completes with flush errors, later work is not
 /// executed. [`reset`](Self::reset) restarts it. The queue belongs to one thread at a time; posting and polling make no

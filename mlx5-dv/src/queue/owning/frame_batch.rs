@@ -107,9 +107,9 @@ impl<'a> FrameBatch<'a> {
 
     /// Sends the frames in `buffers`, a frame in each, by as few work requests as the card allows: where it has
     /// multi-packet ones (`enhanced_multi_pkt_send_wqe`) and requires no headers in them, by one for up to
-    /// [`Sq::most_packets`]. Costs less than as many [sends](Self::send), and fewer bytes across PCIe. Each buffer comes
-    /// back by a [`Done`](crate::queue::Done) of its own; those of one work request complete together, have one ticket,
-    /// and fail together.
+    /// [`Sq::most_packets`]. Costs less than as many [sends](Self::send), and fewer bytes across PCIe. Each buffer
+    /// comes back by a [`Done`](crate::queue::Done) of its own; those of one work request complete together, have one
+    /// ticket, and fail together.
     ///
     /// # Errors
     /// [`RefusedReason`]: `buffers` has those that were not posted, in order. Otherwise it is empty afterwards.

@@ -7,44 +7,11 @@ mod common;
 use std::time::Duration;
 
 use common::{Lab, PROBE, Report, TestResult, assert_lawful};
+use mlx5_lab::ceph::{ADDRESS, CHUNKS, LISTENING, NETWORK, SETTINGS, command};
 use mlx5_lab::{Build, Guest, Job, Model, Software, rounds};
 
 /// How long a client may take on emulated processors of a busy host.
 const OPERATIONS: Duration = Duration::from_secs(600);
-
-/// Two network devices, whose link-local GIDs Ceph finds at index 0.
-const NETWORK: &str = r#"
-set -e
-modprobe mlx5_ib
-ip link set lo up
-for number in 0 1; do
-    device=$(ls /sys/class/infiniband/mlx5_$number/device/net)
-    ip link set $device up
-    for wait in $(seq 300); do
-        grep -q ACTIVE /sys/class/infiniband/mlx5_$number/ports/1/state && break
-        sleep 0.1
-    done
-    grep -q ACTIVE /sys/class/infiniband/mlx5_$number/ports/1/state
-done
-# The kernel looks for its neighbour when it connects a queue pair; Ceph's ends abort if there is none yet.
-for wait in $(seq 300); do [ $(ip -6 -o addr show scope link -tentative | wc -l) = 2 ] && exit 0; sleep 0.1; done
-exit 1
-"#;
-
-/// Few and small chunks: the guest is small, and an operation of 1 MiB takes many. Ceph wants a random generator that
-/// is seeded, and memory that may be locked.
-const SETTINGS: &str = "
-ulimit -l unlimited
-export CEPH_ARGS='--no-config-file --ms_type=async+rdma --ms_async_rdma_buffer_size=8192'
-CEPH_ARGS+=' --ms_async_rdma_send_buffers=512 --ms_async_rdma_receive_buffers=8192'
-CEPH_ARGS+=' --ms_async_rdma_receive_queue_len=512 --ms_async_op_threads=1'
-";
-
-/// As many bytes of chunks for our ends.
-const CHUNKS: &str = "--buffer-size 8192 --send-buffers 512 --receive-queue-len 1023";
-
-/// Whether a server listens, in bash: port 6800.
-const LISTENING: &str = "grep -q ':1A90 .* 0A ' /proc/net/tcp";
 
 /// A guest of this name, and a model that gets `arguments`.
 fn boot(name: &str, arguments: &[&str]) -> Result<Lab, Report> {
@@ -56,23 +23,21 @@ fn boot(name: &str, arguments: &[&str]) -> Result<Lab, Report> {
         Guest::builder(name).memory_mib(3072).nic(&sockets[0]).nic(&sockets[1]).share(ceph.folder(), ceph.place());
     let guest = guest.programs(&build);
     let lab = Lab { guest: guest.boot()?, model };
+    lab.check("modprobe mlx5_ib", PROBE)?;
     lab.check(NETWORK, PROBE)?;
     Ok(lab)
 }
 
-/// A script that runs one of Ceph's programs on function `device`.
-fn ceph(device: &str, command: &str) -> String {
-    format!("{SETTINGS}{} {command} --ms_async_rdma_device_name={device}", Software::CEPH)
-}
-
 /// Ceph's server, on the first function.
-const THEIR_SERVER: &str = "ceph_perf_msgr_server 127.0.0.1:6800 1 0";
+fn their_server() -> String {
+    format!("{SETTINGS}{}", command("mlx5_0", &format!("ceph_perf_msgr_server {ADDRESS} 1 0")))
+}
 
 /// Runs Ceph's client on the second function: `operations` of `bytes`, some at a time.
 fn their_client(lab: &Lab, server: &Job<'_>, bytes: usize, operations: usize) -> TestResult {
     let at_once = if bytes > 4096 { 2 } else { 8 };
-    let client = format!("ceph_perf_msgr_client 127.0.0.1:6800 1 {at_once} {operations} 0 {bytes}");
-    let said = run(lab, server, &ceph("mlx5_1", &client))?;
+    let client = format!("ceph_perf_msgr_client {ADDRESS} 1 {at_once} {operations} 0 {bytes}");
+    let said = run(lab, server, &format!("{SETTINGS}{}", command("mlx5_1", &client)))?;
     assert!(said.contains(&format!("Total op {operations} run time")), "{said}");
     println!(
         "Ceph's client: {operations} operations of {bytes} bytes:{}",
@@ -89,7 +54,7 @@ fn run(lab: &Lab, server: &Job<'_>, client: &str) -> Result<String, Report> {
 
 /// Ceph's own two ends: a test of the model alone.
 fn theirs_on_theirs(lab: &Lab) -> TestResult {
-    let server = lab.serve(&ceph("mlx5_0", THEIR_SERVER), LISTENING)?;
+    let server = lab.serve(&their_server(), LISTENING)?;
     their_client(lab, &server, 4096, rounds(200, 20_000))?;
     their_client(lab, &server, 1 << 20, rounds(5, 500))
 }
@@ -98,8 +63,7 @@ fn theirs_on_theirs(lab: &Lab) -> TestResult {
 /// back to its session, and nothing is done twice or left out.
 fn their_client_on_our_server(lab: &Lab) -> TestResult {
     for kill in ["", "--kill-every 100"] {
-        let server =
-            lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} {kill} 127.0.0.1:6800"), LISTENING)?;
+        let server = lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} {kill} {ADDRESS}"), LISTENING)?;
         their_client(lab, &server, 4096, rounds(300, 100_000))?;
         their_client(lab, &server, 1 << 20, rounds(5, 1000))?;
         let said = server.so_far();
@@ -117,10 +81,10 @@ const MANY: usize = 200;
 /// not get these, and gets every other one.
 fn many_of_theirs_on_our_server(lab: &Lab) -> TestResult {
     const AT_ONCE: usize = 2;
-    let mut server = lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} 127.0.0.1:6800"), LISTENING)?;
+    let mut server = lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} {ADDRESS}"), LISTENING)?;
     let operations = rounds(10, 500);
-    let client = format!("ceph_perf_msgr_client 127.0.0.1:6800 {MANY} {AT_ONCE} {operations} 0 4096");
-    let said = run(lab, &server, &ceph("mlx5_1", &client))?;
+    let client = format!("ceph_perf_msgr_client {ADDRESS} {MANY} {AT_ONCE} {operations} 0 4096");
+    let said = run(lab, &server, &format!("{SETTINGS}{}", command("mlx5_1", &client)))?;
     println!("Ceph's client, {MANY} connections:{}", said.rsplit("Total op").next().unwrap_or(""));
     server.wait_until(|said| said.matches("connection ended").count() >= MANY, PROBE)?;
     let said = server.so_far();
@@ -148,14 +112,13 @@ fn most_at_a_time(said: &str) -> usize {
 
 /// Our client on Ceph's server, whose sessions are lossy: what was not answered when a connection broke is sent again.
 fn our_client_on_their_server(lab: &Lab) -> TestResult {
-    let server = lab.serve(&ceph("mlx5_0", THEIR_SERVER), LISTENING)?;
+    let server = lab.serve(&their_server(), LISTENING)?;
     for (bytes, operations, more) in [
         (4096, rounds(100, 25_000), "--jobs 4"),
         (1 << 20, rounds(5, 1000), "--jobs 1 --concurrency 2"),
         (4096, rounds(100, 5000), "--jobs 2 --kill-every 60"),
     ] {
-        let client =
-            format!("ceph_msgr client -d devx:mlx5_1 {CHUNKS} -n {operations} -s {bytes} {more} 127.0.0.1:6800");
+        let client = format!("ceph_msgr client -d devx:mlx5_1 {CHUNKS} -n {operations} -s {bytes} {more} {ADDRESS}");
         let said = run(lab, &server, &client)?;
         println!("our client, {more}: {said}");
         assert!(said.contains(" operations of "), "{said}");
@@ -182,12 +145,11 @@ fn operations_pass_between_cephs_messenger_and_ours() -> TestResult {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn operations_pass_though_one_frame_in_a_hundred_is_lost() -> TestResult {
     let lab = boot("ceph_lossy", &["--fault", "loss:1%"])?;
-    let server = lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} 127.0.0.1:6800"), LISTENING)?;
+    let server = lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} {ADDRESS}"), LISTENING)?;
     their_client(&lab, &server, 4096, rounds(100, 100_000))?;
     their_client(&lab, &server, 1 << 20, rounds(3, 1000))?;
     drop(server);
-    let server =
-        lab.serve(&ceph("mlx5_0", &THEIR_SERVER.replace("6800", "6801")), &LISTENING.replace("1A90", "1A91"))?;
+    let server = lab.serve(&their_server().replace("6800", "6801"), &LISTENING.replace("1A90", "1A91"))?;
     for (bytes, operations) in [(4096, rounds(100, 100_000)), (1 << 20, rounds(3, 1000))] {
         let client = format!("ceph_msgr client -d devx:mlx5_1 {CHUNKS} -n {operations} -s {bytes} 127.0.0.1:6801");
         let said = run(&lab, &server, &client)?;
