@@ -317,12 +317,18 @@ impl EthernetQueue {
             return Ok(self.next_met());
         }
         let Some(cqe) = self.queues.cq.poll_frame_entry() else { return Ok(None) };
-        let Some(side) = side_of_plain_frame(&cqe) else { return self.finish_slowly(cqe) };
+        let Some(side) = side_of_plain_frame(&cqe) else {
+            let met = self.meet_slowly(cqe);
+            return self.first_met(met);
+        };
         let work = work_at(&cqe, side);
         let wr_id = self.queues.retire(&work)?;
         match self.in_flight.take_alone(&work, wr_id) {
             Some((ticket, buffer)) => Ok(Some(Done::of(ticket, buffer, Ok(decode_plain_frame(&cqe, side))))),
-            None => self.begin_met(wr_id, cqe),
+            None => {
+                let met = self.meet(wr_id, cqe);
+                self.first_met(met)
+            }
         }
     }
 
@@ -400,14 +406,7 @@ impl EthernetQueue {
         None
     }
 
-    /// What completed with `cqe`, whatever that is.
-    #[cold]
-    #[inline(never)]
-    fn finish_slowly(&mut self, cqe: Cqe) -> Result<Option<Done<FrameCompletion>>, RetireError> {
-        self.meet_slowly(cqe)?;
-        Ok(self.next_met().map(with_headers))
-    }
-
+    /// Meets what completed with `cqe`, whatever that is.
     #[cold]
     #[inline(never)]
     fn meet_slowly(&mut self, cqe: Cqe) -> Result<(), RetireError> {
@@ -434,12 +433,11 @@ impl EthernetQueue {
         done
     }
 
-    /// The first of what completes with the work request `wr_id`.
+    /// The first of what was met.
     #[cold]
     #[inline(never)]
-    fn begin_met(&mut self, wr_id: u64, cqe: Cqe) -> Result<Option<Done<FrameCompletion>>, RetireError> {
-        self.meet(wr_id, cqe)?;
-        Ok(self.next_met().map(with_headers))
+    fn first_met(&mut self, met: Result<(), RetireError>) -> Result<Option<Done<FrameCompletion>>, RetireError> {
+        met.map(|()| self.next_met().map(with_headers))
     }
 
     /// Waits for the next frame: polls, then sleeps if [`EthernetOptions::events`] is set.
