@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use mlx5_dv::objects::{Buffer, ExclusiveRegion, Pd, QueueCounter};
-use mlx5_dv::queue::Side;
-use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, Spread, SpreadOptions};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, ReceivedFrame, Spread, SpreadOptions};
+use mlx5_dv::queue::{PostError, RefusedReason, Side};
 use mlx5_dv::{ClockRate, Device, Mac, Timestamp};
 
 use super::report::Row;
@@ -53,8 +53,10 @@ pub struct Stop {
 /// A queue and its buffers.
 struct TestQueue {
     queue: EthernetQueue,
-    /// Buffers that are in no queue.
+    /// Buffers that are in no queue, and of these the next to be posted or sent.
     free: Vec<Buffer>,
+    next: Vec<Buffer>,
+    received: Vec<ReceivedFrame>,
     /// Receives to keep posted.
     receives: usize,
 }
@@ -140,7 +142,7 @@ impl End {
     /// Receives until the end.
     pub fn receive(mut self, load: &Load, stop: &Stop) -> Result<Row, Failure> {
         let before = self.counter.out_of_buffer()?;
-        let counted = self.each(|_, queue| queue.receive(load, stop))?;
+        let counted = self.each(|_, queue| queue.take(load, stop, false))?;
         let lost = self.counter.out_of_buffer()?.wrapping_sub(before);
         Ok(Row { lost: Some(lost.into()), ..self.row(load, &counted) })
     }
@@ -148,7 +150,7 @@ impl End {
     /// Sends back what arrives.
     pub fn forward(mut self, load: &Load, stop: &Stop) -> Result<Row, Failure> {
         let before = self.counter.out_of_buffer()?;
-        let counted = self.each(|_, queue| queue.forward(load, stop))?;
+        let counted = self.each(|_, queue| queue.take(load, stop, true))?;
         let lost = self.counter.out_of_buffer()?.wrapping_sub(before);
         Ok(Row { lost: Some(lost.into()), ..self.row(load, &counted) })
     }
@@ -230,24 +232,22 @@ impl TestQueue {
         let len = queue.sq().longest_frame().next_multiple_of(64);
         let mut free = ExclusiveRegion::allocate(pd, 2 * DEPTH as usize * len)?.buffers(len)?;
         free.truncate(2 * DEPTH as usize);
-        let mut this = TestQueue { queue, free, receives: DEPTH as usize };
+        let mut this = TestQueue { queue, free, next: Vec::new(), received: Vec::new(), receives: DEPTH as usize };
         this.post()?;
         Ok(this)
     }
 
     /// Posts receives up to their number.
     fn post(&mut self) -> Result<(), Failure> {
-        let mut missing = self.receives - self.queue.in_flight().1;
-        let mut receives = self.queue.receives();
-        while missing > 0
-            && let Some(mut buffer) = self.free.pop()
-        {
-            buffer.set_len(buffer.capacity());
-            receives.receive(buffer)?;
-            missing -= 1;
-        }
-        receives.ring();
-        Ok(())
+        let missing = self.receives - self.queue.in_flight().1;
+        self.take_next(missing);
+        Ok(self.queue.receives().receive_each(&mut self.next)?)
+    }
+
+    /// Makes up to `count` free buffers the next.
+    fn take_next(&mut self, count: usize) {
+        let left = self.free.len().saturating_sub(count);
+        self.next.extend(self.free.drain(left..));
     }
 
     /// Sends `count` of `frames`, in turn: written to all buffers once.
@@ -263,16 +263,8 @@ impl TestQueue {
             let now = room.min(usize::try_from(count - sent).unwrap_or(usize::MAX));
             // Whole bursts, but for the last.
             if now == burst || now as u64 == count - sent && now > 0 {
-                let mut batch = self.queue.batch();
-                batch.quiet();
-                for left in (0..now).rev() {
-                    let Some(buffer) = self.free.pop() else { break };
-                    if left == 0 {
-                        batch.signalled();
-                    }
-                    batch.send(buffer, FrameFlags::empty())?;
-                }
-                batch.ring();
+                self.take_next(now);
+                self.queue.batch().send_each(&mut self.next, FrameFlags::empty())?;
                 sent += now as u64;
             }
             let before = counted.frames;
@@ -295,54 +287,32 @@ impl TestQueue {
         Ok(counted)
     }
 
-    fn receive(&mut self, load: &Load, stop: &Stop) -> Result<Counted, Failure> {
-        self.take(load, stop, |this, buffer| {
-            this.free.extend(buffer);
-            Ok(())
-        })
-    }
-
-    fn forward(&mut self, load: &Load, stop: &Stop) -> Result<Counted, Failure> {
-        self.take(load, stop, |this, buffer| {
-            let Some(mut buffer) = buffer else { return Ok(()) };
-            let (to, from) = buffer.as_mut_slice().split_at_mut(6);
-            to.swap_with_slice(&mut from[..6]);
-            let sent = this.queue.send(buffer, FrameFlags::empty());
-            if let Err(refused) = sent {
-                this.free.extend(refused.buffer);
-            }
-            Ok(())
-        })
-    }
-
-    /// Takes frames until the end; `with` gets each buffer, with the frame's length.
-    fn take(
-        &mut self,
-        load: &Load,
-        stop: &Stop,
-        with: impl Fn(&mut Self, Option<Buffer>) -> Result<(), Failure>,
-    ) -> Result<Counted, Failure> {
+    /// Takes frames until the end, and sends them back if it `forwards`.
+    fn take(&mut self, load: &Load, stop: &Stop, forwards: bool) -> Result<Counted, Failure> {
         let (mut counted, begin) = (Counted::default(), Instant::now());
         let (mut last, mut empty) = (None, 0);
         loop {
             let before = counted.frames;
-            for _ in 0..load.burst {
-                let Some(done) = self.queue.poll()? else { break };
-                let told = done.result?;
-                if told.work.side == Side::Send {
-                    self.free.extend(done.buffer);
-                    continue;
+            if let Some(failed) = self.queue.poll_into(&mut self.received, &mut self.free, load.burst)? {
+                failed.result?;
+            }
+            for ReceivedFrame { mut buffer, completion } in self.received.drain(..) {
+                let is_ours = is_ours(buffer.as_slice(), load);
+                if is_ours {
+                    counted.add(completion.timestamp);
                 }
-                let is_ours = done.received().is_some_and(|frame| is_ours(frame, load));
-                let mut buffer = done.buffer;
-                match is_ours {
-                    true => {
-                        counted.add(told.timestamp);
-                        buffer.iter_mut().for_each(|buffer| buffer.set_len(told.byte_len as usize));
-                        with(self, buffer)?;
-                    }
-                    false => self.free.extend(buffer),
+                if is_ours && forwards {
+                    let (to, from) = buffer.as_mut_slice().split_at_mut(6);
+                    to.swap_with_slice(&mut from[..6]);
+                    self.next.push(buffer);
+                } else {
+                    self.free.push(buffer);
                 }
+            }
+            match self.queue.batch().send_each(&mut self.next, FrameFlags::empty()) {
+                // What finds no room does not come back.
+                Ok(()) | Err(RefusedReason::Post(PostError::Full(_))) => self.free.append(&mut self.next),
+                Err(refused) => return Err(refused.into()),
             }
             self.post()?;
             if counted.frames > before {
