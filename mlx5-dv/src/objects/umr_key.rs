@@ -203,18 +203,25 @@ fn changed(atomics: bool, general: &CmdHcaCap) -> u64 {
     fields.iter().filter(|(offered, _)| *offered).fold(ALWAYS, |mask, (_, field)| mask | mkey_mask(&[*field]))
 }
 
+/// The longest list that a work request can change: its octwords have 16 bits (`xlt_octowords`).
+const LONGEST_LIST: u32 = u16::MAX as u32 / BLOCK * BLOCK;
+
 /// Octwords of the translation list: one per part, or one per two pages.
 fn octwords(options: &UmrKeyOptions) -> u32 {
     let octwords = match options.layout {
         KeyLayout::Parts => options.entries,
         KeyLayout::Pages { .. } => options.entries.div_ceil(2),
     };
-    octwords.next_multiple_of(BLOCK)
+    octwords.checked_next_multiple_of(BLOCK).unwrap_or(u32::MAX)
 }
 
 fn check(pd: &Pd, options: &UmrKeyOptions, general: &CmdHcaCap) -> Result<(), Error> {
     if options.entries == 0 {
         return Err(Invalid::Empty { what: "a memory key for fast registration", lacks: "entries" }.into());
+    }
+    if octwords(options) > LONGEST_LIST {
+        let limit = 1..=u64::from(LONGEST_LIST);
+        return Err(Invalid::out_of_range("octwords", octwords(options).into(), limit, "a work request's list").into());
     }
     match options.layout {
         KeyLayout::Parts => {

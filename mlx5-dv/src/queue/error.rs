@@ -97,9 +97,19 @@ pub enum PostError {
     /// REMOTE_WRITE or REMOTE_ATOMIC alone.
     #[error("a registration with REMOTE_WRITE or REMOTE_ATOMIC needs LOCAL_WRITE as well")]
     RemoteWithoutLocalWrite,
-    /// A registration of no bytes, or with a part of none.
-    #[error("a registration without bytes, or with a part that has none: the card reads a length of zero as 2^31")]
+    /// A registration of no bytes.
+    #[error("a registration without bytes")]
     EmptyPart,
+    /// A part of a registration that has no bytes, or more than an entry of a list can say.
+    #[error("part {part} has {given} bytes, and a part has 1 to {most}: the card reads a length of zero as 2^31")]
+    PartLength {
+        /// Which, from 0.
+        part: usize,
+        /// Its bytes.
+        given: u32,
+        /// The most.
+        most: u32,
+    },
     /// Parts for a key of pages, or pages for a key of parts.
     #[error("key {key:#x} was not made for this kind of memory: see UmrKeyOptions::layout")]
     KeyLayout {

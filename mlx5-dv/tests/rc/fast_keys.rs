@@ -514,6 +514,45 @@ fn what_cannot_be_registered_is_refused_before_the_card_sees_it() {
     card.end();
 }
 
+/// An entry without bytes would open 2^31 of them: of memory behind the buffer that nobody gave away.
+#[test]
+fn a_part_that_no_entry_can_say_is_refused_in_the_work_request_and_in_a_list_in_memory() {
+    let card = Card::new();
+    let (a, mut b) = connected(&card);
+    for parts in [3, 200] {
+        let far = private(&card, 64 * parts);
+        let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(parts as u32)).unwrap();
+        for (number, mut buffer) in far.buffers(64).unwrap().into_iter().take(parts).enumerate() {
+            if number >= parts - 2 {
+                buffer.set_len(0);
+            }
+            key.push(buffer).unwrap();
+        }
+        let refused = b.register(&mut key, WRITABLE).unwrap_err();
+        let error = PostError::PartLength { part: parts - 2, given: 0, most: (1 << 31) - 1 };
+        assert_eq!(refused, RefusedReason::Post(error));
+        assert!(key.is_free());
+    }
+    drop((a, b));
+    card.end();
+}
+
+/// Of more octwords, the work request would say the low 16 bits, and change none or the first of them alone.
+#[test]
+fn a_key_has_no_more_entries_than_a_work_request_can_change() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().log_max_klm_list_size(20);
+    profile.general_current.w().log_max_klm_list_size(20);
+    let card = Card::of(profile);
+    let longest = UmrKey::create(&card.pd, UmrKeyOptions::default().entries(65532)).unwrap();
+    for entries in [65533, 65536, 1 << 20] {
+        let refused = UmrKey::create(&card.pd, UmrKeyOptions::default().entries(entries)).unwrap_err();
+        assert!(matches!(refused, Error::Invalid(_)) && refused.to_string().contains("65532"), "{refused}");
+    }
+    drop(longest);
+    card.end();
+}
+
 #[test]
 fn a_card_without_keys_of_parts_says_what_it_lacks() {
     let mut profile = Profile::connectx5();

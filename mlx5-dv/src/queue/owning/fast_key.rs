@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::memory::{DataSegment, Iova, RemoteAddress};
 use crate::objects::{AccessFlags, Buffer, KeyLayout, MemoryRegion, Pd, UmrKey, UmrKeyOptions};
 use crate::queue::error::PostError;
-use crate::queue::send::umr::{Interleaved, KeyMemory, PAGE_PRESENT, Registration, inline_octwords};
+use crate::queue::send::umr::{Interleaved, KeyMemory, PAGE_PRESENT, Registration, inline_octwords, sum_of};
 
 /// The bytes of a list in memory are a multiple of this.
 const LIST_UNIT: usize = 64;
@@ -237,7 +237,7 @@ impl FastKey {
         self.life.check_free()?;
         self.check_rights(access)?;
         let (start, memory) = match self.key.options().layout {
-            KeyLayout::Parts => (0, self.lists.of_parts(&self.parts)),
+            KeyLayout::Parts => (0, self.lists.of_parts(&self.parts)?),
             KeyLayout::Pages { .. } => self.lists.of_pages(self.len as u64),
         };
         expose(&mut self.exposed, &self.parts);
@@ -298,20 +298,22 @@ impl FastKey {
 
 impl Lists {
     #[inline]
-    fn of_parts(&mut self, parts: &[Buffer]) -> KeyMemory<'_> {
+    fn of_parts(&mut self, parts: &[Buffer]) -> Result<KeyMemory<'_>, PostError> {
         self.segments.clear();
         self.segments.extend(parts.iter().map(Buffer::segment));
-        match &self.memory {
+        Ok(match &self.memory {
             Some(memory) if self.segments.len() > self.most_inline => {
+                // Nobody checks a list in memory but who writes it.
+                let len = sum_of(self.segments.iter().map(|part| part.len))?;
                 let entry = |part: &DataSegment| {
                     let entry = u128::from(part.len) << 96 | u128::from(part.lkey) << 64 | u128::from(part.addr);
                     entry.to_be_bytes()
                 };
                 let list = write_list(memory, &self.segments, entry);
-                KeyMemory::ListedParts { list, len: self.segments.iter().map(|part| u64::from(part.len)).sum() }
+                KeyMemory::ListedParts { list, len }
             }
             _ => KeyMemory::Parts(&self.segments),
-        }
+        })
     }
 
     /// Adds the pages of `buffer` behind the present ones, of at most `entries`. Whether there is room, and no gap.

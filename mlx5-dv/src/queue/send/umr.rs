@@ -329,26 +329,30 @@ fn listed(list: DataSegment, len: u64) -> Result<Extent, PostError> {
 
 /// The sum of `lens`, of which none is empty or longer than an entry allows.
 #[inline(always)]
-fn sum_of(lens: impl Iterator<Item = u32>) -> Result<u64, PostError> {
+pub(in crate::queue) fn sum_of(lens: impl Iterator<Item = u32> + Clone) -> Result<u64, PostError> {
     let mut sum = 0;
-    for len in lens {
-        // Both in one comparison.
-        if len.wrapping_sub(1) >= MAX_ELEMENT {
-            return Err(no_part(len));
+    for len in lens.clone() {
+        if !is_part(len) {
+            return Err(no_part(lens));
         }
         sum += u64::from(len);
     }
     Ok(sum)
 }
 
-/// Why no part has length `len`.
+/// Whether an entry can say `len`.
+#[inline(always)]
+fn is_part(len: u32) -> bool {
+    // Both limits in one comparison.
+    len.wrapping_sub(1) < MAX_ELEMENT
+}
+
+/// Names the first of `lens` that an entry cannot say.
 #[cold]
 #[inline(never)]
-fn no_part(len: u32) -> PostError {
-    match len {
-        0 => PostError::EmptyPart,
-        _ => PostError::MessageTooLong { given: len.into(), most: MAX_ELEMENT.into() },
-    }
+fn no_part(mut lens: impl Iterator<Item = u32> + Clone) -> PostError {
+    let given = lens.clone().find(|len| !is_part(*len)).unwrap_or(0);
+    PostError::PartLength { part: lens.position(|len| !is_part(len)).unwrap_or(0), given, most: MAX_ELEMENT }
 }
 
 impl Registration<'_> {
