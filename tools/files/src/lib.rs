@@ -22,13 +22,21 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, squeue, types};
 use mlx5_dv::objects::Buffer;
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 /// Most operations of a queue at once: half of what the kernel takes.
 const DEEPEST: u32 = 16384;
+
+/// The `user_data` of a request that cancels others: no operation has it.
+const CANCEL: u64 = u64::MAX;
+
+/// How long a queue that is dropped waits for operations, if not told otherwise, and for those that it then cancels.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why an operation was not started. It changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +48,9 @@ pub enum RefusedReason {
     /// A buffer that others reach, whose bytes the kernel must not touch.
     #[error("the buffer is not of an ExclusiveRegion")]
     Shared,
+    /// Bytes that no file can have.
+    #[error("the operation ends beyond byte 2^63 - 1, the last of the longest file")]
+    Offset,
 }
 
 /// An operation that was not started, with its buffer.
@@ -93,6 +104,9 @@ pub struct FileQueue {
     free: Vec<usize>,
     /// Whether the kernel has not been told of all operations.
     untold: bool,
+    patience: Duration,
+    /// Whether it was asked to end what is under way: nothing goes on.
+    cancelled: bool,
 }
 
 impl std::fmt::Debug for FileQueue {
@@ -114,7 +128,22 @@ impl FileQueue {
         }
         let entries = (0..depth).map(|_| None).collect();
         let free = (0..depth as usize).rev().collect();
-        Ok(FileQueue { ring: IoUring::new(depth)?, file, entries, free, untold: false })
+        Ok(FileQueue {
+            ring: IoUring::new(depth)?,
+            file,
+            entries,
+            free,
+            untold: false,
+            patience: PATIENCE,
+            cancelled: false,
+        })
+    }
+
+    /// Sets how long dropping the queue waits for its operations, 30 seconds if not set. Then it cancels them, which
+    /// ends reads of a pipe or a socket, and waits another 30 seconds at most for the kernel to let go of the buffers;
+    /// those that it does not let go of are leaked.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Operations under way.
@@ -158,6 +187,13 @@ impl FileQueue {
     fn start(&mut self, work: Work, offset: u64, buffer: Option<Buffer>, user: u64) -> Result<(), Refused> {
         if buffer.as_ref().is_some_and(|buffer| !buffer.is_exclusive()) {
             return Err(Refused { buffer, reason: RefusedReason::Shared });
+        }
+        let len = match work {
+            Work::Zero { len } => len,
+            _ => buffer.as_ref().map_or(0, |buffer| buffer.len() as u64),
+        };
+        if offset.checked_add(len).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(Refused { buffer, reason: RefusedReason::Offset });
         }
         let Some(slot) = self.free.pop() else { return Err(Refused { buffer, reason: RefusedReason::Full }) };
         let entry = self.entries[slot].insert(Entry { user, work, offset, buffer, done: 0 });
@@ -214,7 +250,8 @@ impl FileQueue {
                 Err(io::ErrorKind::Interrupted.into())
             }
         };
-        if result.as_ref().is_err_and(|error: &io::Error| error.kind() == io::ErrorKind::Interrupted) {
+        let is_cut = result.as_ref().is_err_and(|error: &io::Error| error.kind() == io::ErrorKind::Interrupted);
+        if is_cut && !self.cancelled {
             let request = request(&self.file, slot, entry);
             if self.push(request) {
                 return None;
@@ -225,23 +262,48 @@ impl FileQueue {
         Some(Done { user: entry.user, buffer: entry.buffer, result })
     }
 
-    /// Waits until nothing is under way. Returns whether that is so.
-    fn drain(&mut self) -> bool {
+    /// Waits until nothing is under way, at most for `limit`. Returns whether that is so.
+    fn drain(&mut self, limit: Duration) -> bool {
+        let end = Instant::now().checked_add(limit);
         while self.under_way() > 0 {
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error) if is_passing(&error) => {}
-                Err(_) => return false,
-            }
+            let left = end.map_or(PATIENCE, |end| end.saturating_duration_since(Instant::now()));
             while let Ok(Some(_)) = self.poll() {}
+            if self.under_way() == 0 || left.is_zero() || !self.wait_one(left) {
+                break;
+            }
         }
-        true
+        self.under_way() == 0
+    }
+
+    /// Waits until a completion comes, for at most `limit`. Returns whether the kernel takes such calls.
+    fn wait_one(&mut self, limit: Duration) -> bool {
+        let timeout = types::Timespec::from(limit);
+        let waited = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&timeout));
+        match waited {
+            Ok(_) => true,
+            Err(error) => is_passing(&error) || error.raw_os_error() == Some(Errno::TIME.raw_os_error()),
+        }
+    }
+
+    /// Asks the kernel to end what is under way. What it interrupts does not go on.
+    fn cancel(&mut self) {
+        self.cancelled = true;
+        let slots = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_some()).map(|(slot, _)| slot as u64);
+        for slot in slots.collect::<Vec<_>>() {
+            self.push(opcode::AsyncCancel::new(slot).build().user_data(CANCEL));
+            // The ring may have no room for more.
+            let _ = self.ring.submit();
+        }
     }
 }
 
 impl Drop for FileQueue {
     fn drop(&mut self) {
-        if !self.drain() {
+        if self.drain(self.patience) {
+            return;
+        }
+        self.cancel();
+        if !self.drain(PATIENCE) {
             tracing::error!(file = ?self.file, "operations did not end; their buffers are leaked");
             self.entries.drain(..).for_each(std::mem::forget);
         }

@@ -130,3 +130,40 @@ fn a_queue_that_is_dropped_has_written_what_it_took() {
     assert_eq!(found.len(), 64 * BYTES);
     assert!(found.chunks(BYTES).enumerate().all(|(number, block)| block.iter().all(|&byte| byte == number as u8)));
 }
+
+/// A read of a pipe that nobody writes ends with its cancellation alone.
+#[test]
+fn a_queue_that_is_dropped_ends_what_would_never_end_and_gives_the_buffers_back() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let Some(mut queue) = queue(File::from(std::os::fd::OwnedFd::from(reader)), 4) else { return };
+    let pd = Pd::alloc(&mlx5_open::open("sim").unwrap()).unwrap();
+    let region = ExclusiveRegion::allocate(&pd, 2 * BYTES).unwrap();
+    for buffer in region.buffers(BYTES).unwrap() {
+        queue.read(0, buffer, 0).unwrap();
+    }
+    assert!(queue.poll().unwrap().is_none());
+    queue.set_patience(Duration::ZERO);
+    drop((queue, region));
+    Pd::destroy(pd).expect("no buffer is leaked");
+}
+
+/// A pipe has no positions, so the kernel looks at none.
+#[test]
+fn offsets_that_no_file_has_are_refused_with_the_buffer() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let Some(mut queue) = queue(File::from(std::os::fd::OwnedFd::from(reader)), 2) else { return };
+    let mut all = buffers(1);
+    for offset in [u64::MAX, u64::MAX - 100, i64::MAX as u64 - BYTES as u64 + 1] {
+        let refused = queue.read(offset, all.pop().unwrap(), 1).unwrap_err();
+        assert_eq!(refused.reason, RefusedReason::Offset);
+        all.extend(refused.buffer);
+    }
+    assert_eq!(queue.zero(1, i64::MAX as u64, 1).unwrap_err().reason, RefusedReason::Offset);
+    // In two pieces, the second at an offset that is still one.
+    queue.read(i64::MAX as u64 - BYTES as u64, all.pop().unwrap(), 1).unwrap();
+    writer.write_all(&[7; 100]).unwrap();
+    assert!(queue.poll().unwrap().is_none());
+    writer.write_all(&[7; BYTES - 100]).unwrap();
+    let done = wait(&mut queue);
+    assert!(done.result.is_ok() && done.buffer.unwrap().as_slice().iter().all(|&byte| byte == 7));
+}
