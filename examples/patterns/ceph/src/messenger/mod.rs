@@ -372,8 +372,8 @@ impl Messenger {
             if is_same && !is_lossy {
                 // What was sent to it is sent again, under new numbers: it knows of none.
                 session.inherit(self.peers.get_mut(&id).map(|peer| std::mem::take(&mut peer.session)));
-            } else {
-                self.peers.remove(&id);
+            } else if self.peers.remove(&id).is_some() {
+                // One that is lossy has gone with its connection.
                 self.events.push_back(Event::Gone(id));
             }
         }

@@ -70,6 +70,9 @@ pub struct Protocol {
     session: Session,
     /// Messages that came since the other end was last told.
     to_acknowledge: u64,
+    /// The last question of the other end that is not answered. Each stands for those before it, so that questions of
+    /// one that reads no answers do not pile up.
+    alive_asked: Option<Stamp>,
     /// Where the other end sees this one.
     seen_as: Option<EntityAddress>,
     peer_kind: Option<EntityKind>,
@@ -104,6 +107,7 @@ impl Protocol {
             outbox: Outbox::default(),
             session,
             to_acknowledge: 0,
+            alive_asked: None,
             seen_as: None,
             peer_kind: None,
         };
@@ -185,10 +189,7 @@ impl Protocol {
             ) if is_client && self.session.server_cookie != 0 => return self.reconnecting(tag, &first),
             (Tag::Message, State::Ready) => return self.message(&first, front, middle, data),
             (Tag::Ack, State::Ready) => self.session.acknowledge(number(&first)?),
-            (Tag::Keepalive2, State::Ready) => {
-                let stamp = Stamp::decode(&first)?;
-                self.say(Tag::Keepalive2Ack, &stamp.encode());
-            }
+            (Tag::Keepalive2, State::Ready) => self.alive_asked = Some(Stamp::decode(&first)?),
             (Tag::Keepalive2Ack, State::Ready) => return Ok(Some(Heard::Alive(Stamp::decode(&first)?))),
             (tag, state) => return Err(ProtocolError::Unexpected { tag, state }),
         }
@@ -397,10 +398,16 @@ impl Protocol {
         }
     }
 
-    /// Encodes what waits, as long as the stream is not behind: messages, and what came if no message tells that.
+    /// Encodes what waits, as long as the stream is not behind: a sign of life, messages, and what came if no message
+    /// tells that.
     pub fn pump(&mut self) {
         if self.state != State::Ready {
             return;
+        }
+        if self.outbox.bytes() < ENOUGH
+            && let Some(stamp) = self.alive_asked.take()
+        {
+            self.say(Tag::Keepalive2Ack, &stamp.encode());
         }
         while self.outbox.bytes() < ENOUGH
             && let Some(message) = self.session.next()
@@ -463,4 +470,59 @@ fn check_wanted(required: u64) -> Result<(), ProtocolError> {
 /// A frame of one number.
 fn number(bytes: &[u8]) -> Result<u64, ControlError> {
     Ok(crate::wire::Reader::new(bytes).u64()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(kind: EntityKind, addresses: Vec<EntityAddress>) -> Arc<Identity> {
+        let name = EntityName { kind, number: 1 };
+        Arc::new(Identity { name, addresses, is_lossy: false, limits: Limits::default() })
+    }
+
+    /// Brings what `from` says to `to`. Returns what that has heard.
+    fn carry(from: &mut Protocol, to: &mut Protocol) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        while from.to_send() > 0 {
+            let bytes = from.parts().concat();
+            from.taken(bytes.len());
+            let mut rest = &bytes[..];
+            while let Some(said) = to.hear(&mut rest).unwrap() {
+                heard.push(said);
+            }
+        }
+        heard
+    }
+
+    /// A client and a server in a session.
+    fn ready() -> (Protocol, Protocol) {
+        let at = EntityAddress::msgr2("10.0.0.1:6800".parse().unwrap(), 0);
+        let session = || Session { client_cookie: 1, ..Session::default() };
+        let mut client = Protocol::client(identity(EntityKind::CLIENT, vec![]), at, session(), 1);
+        let mut server = Protocol::server(identity(EntityKind::OSD, vec![at]), at);
+        while client.state() != State::Ready {
+            if carry(&mut client, &mut server).iter().any(|heard| matches!(heard, Heard::Ident(_))) {
+                server.accept(Session { server_cookie: 2, ..session() }, 1);
+            }
+            carry(&mut server, &mut client);
+        }
+        (client, server)
+    }
+
+    #[test]
+    fn answers_to_a_peer_that_reads_none_do_not_pile_up_and_the_last_question_is_answered() {
+        const QUESTIONS: u32 = 50_000;
+        let (mut client, mut server) = ready();
+        for seconds in 1..=QUESTIONS {
+            client.ask_alive(Stamp { seconds, nanoseconds: 0 });
+            carry(&mut client, &mut server);
+            server.pump();
+        }
+        assert!(server.to_send() < ENOUGH + 100, "{} bytes", server.to_send());
+        carry(&mut server, &mut client);
+        server.pump();
+        let last = Heard::Alive(Stamp { seconds: QUESTIONS, nanoseconds: 0 });
+        assert_eq!(carry(&mut server, &mut client), [last]);
+    }
 }

@@ -89,7 +89,8 @@ impl Session {
         if self.is_lossy {
             *self = Session { is_lossy: true, ..Session::default() };
         } else if self.server_cookie != 0 {
-            self.connect_seq += 1;
+            // The other end may have chosen the last number.
+            self.connect_seq = self.connect_seq.saturating_add(1);
         }
     }
 
@@ -139,6 +140,13 @@ mod tests {
         session.resume(2);
         let again: Vec<_> = std::iter::from_fn(|| session.next()).map(|m| (m.header.seq, m.header.tid)).collect();
         assert_eq!(again, [(3, 12), (4, 13)]);
+    }
+
+    #[test]
+    fn the_last_count_of_connections_that_a_peer_can_name_ends_nothing() {
+        let mut session = Session { server_cookie: 2, connect_seq: u64::MAX, ..Session::default() };
+        session.broke();
+        assert_eq!(session.connect_seq, u64::MAX);
     }
 
     #[test]
