@@ -10,7 +10,7 @@ use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions};
 use mlx5_nvme::wire::{self, CmReply, CmRequest, Command, Completion, Connect, ConnectData, KeyedSgl, OffsetSgl};
-use mlx5_nvme::{ControllerOptions, DataPlacement, Host, HostError, HostOptions, RamDisk, Target, TargetOptions};
+use mlx5_nvme::{ControllerOptions, DataPlacement, Disk, Host, HostError, HostOptions, RamDisk, Target, TargetOptions};
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
 use mlx5_sim::world::Conditions;
@@ -256,6 +256,99 @@ fn hosts_that_break_the_protocol_disturb_nobody() {
     }
     let left = target.lock().unwrap().statistics();
     assert_eq!((left.queues, left.controllers), (2, 1), "{left:?}");
+}
+
+/// Its card says of each answer that it has no receive, for ever, and its commands go on.
+#[test]
+fn a_host_that_takes_no_answers_loses_its_queue() {
+    let world = World::new(3);
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let devices = cards.each_ref().map(|card| world.open(card).unwrap());
+    let options = TargetOptions::new(NQN);
+    let remote = SocketAddr::new(devices[0].gids()[0].address.into(), options.port);
+    let disk = RamDisk::new(64, 512).unwrap();
+    let mut target = Target::new(&devices[0], None, options, vec![Box::new(disk)]).unwrap();
+    let mut raw = Raw::new(&devices[1]);
+    let mut without_receives = ConnectionOptions::default();
+    without_receives.inline_bytes = 64;
+    let connection = raw.connection.insert(Connection::new(&raw.pd, without_receives).unwrap());
+    let request = CmRequest { qid: 0.into(), hrqsize: 32.into(), hsqsize: 31.into(), ..CmRequest::default() };
+    let mut parameters = Parameters::new(connection.queue_pair().qpn(), 0).private_data(request.as_bytes());
+    parameters.rnr_retry_count = 7;
+    let id = raw.manager.connect(remote, Route::default(), &parameters).unwrap();
+    let (mut connected, mut sent) = (false, 0);
+    while target.statistics().broken == 0 && sent < 1000 {
+        target.poll().unwrap();
+        if let Some((_, Event::ConnectResponse { .. })) = raw.manager.poll().unwrap() {
+            raw.connect(id);
+            raw.manager.ready(id, &[]).unwrap();
+            connected = true;
+        }
+        let connection = raw.connection.as_mut().filter(|_| connected);
+        if let Some(connection) = connection {
+            let command = Command::new(wire::fabric::COMMAND);
+            sent += usize::from(connection.send_inline(command.as_bytes()).is_ok());
+            while connection.poll().unwrap().is_some() {}
+        }
+        world.clock().pause(Duration::from_micros(50));
+    }
+    let ended = target.statistics();
+    assert_eq!((ended.broken, ended.queues), (1, 0), "after {sent} commands");
+}
+
+/// A namespace of which there is nothing but its number.
+struct Nothing;
+
+impl Disk for Nothing {
+    fn block_size(&self) -> u32 {
+        512
+    }
+
+    fn blocks(&self) -> u64 {
+        0
+    }
+
+    fn read(&mut self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+        Err(std::io::Error::other("no blocks"))
+    }
+
+    fn write(&mut self, _: u64, _: &[u8]) -> std::io::Result<()> {
+        Err(std::io::Error::other("no blocks"))
+    }
+
+    fn write_zeroes(&mut self, _: u64, _: u64) -> std::io::Result<()> {
+        Err(std::io::Error::other("no blocks"))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// More of them than a list holds: the next one goes on behind the last number of the list before.
+#[test]
+fn lists_of_namespaces_without_blocks_come_to_an_end() {
+    const NAMESPACES: usize = 1030;
+    let world = World::new(4);
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let devices = cards.each_ref().map(|card| world.open(card).unwrap());
+    let options = TargetOptions::new(NQN);
+    let remote = SocketAddr::new(devices[0].gids()[0].address.into(), options.port);
+    let mut disks: Vec<Box<dyn Disk>> = (1..NAMESPACES).map(|_| Box::new(Nothing) as _).collect();
+    disks.push(Box::new(RamDisk::new(64, 512).unwrap()));
+    let mut target = Target::new(&devices[0], None, options, disks).unwrap();
+    let (clock, mut turns) = (world.clock().clone(), 0);
+    let mut with = HostOptions::default();
+    with.idle = Some(Box::new(move || {
+        turns += 1;
+        assert!(turns < 100 * NAMESPACES, "it asks for ever");
+        target.poll().unwrap();
+        clock.pause(Duration::from_micros(50));
+    }));
+    let mut host = Host::new(&devices[1], None, with).unwrap();
+    let mut controller = host.connect(remote, NQN, ControllerOptions::default()).unwrap();
+    let found = controller.namespaces(&mut host).unwrap();
+    assert_eq!(found.iter().map(|namespace| namespace.nsid).collect::<Vec<_>>(), [NAMESPACES as u32]);
 }
 
 /// What a hostile target answers.

@@ -92,6 +92,10 @@ pub struct Controller {
     unanswered_since: Option<Duration>,
 }
 
+/// Namespaces, and subsystems in a discovery log, that are taken from a target: it could name them without end.
+const MOST_NAMESPACES: usize = 1 << 16;
+const MOST_RECORDS: u64 = 1 << 16;
+
 /// The keep-alive's number among admin commands.
 const KEEP_ALIVE: u64 = 1;
 
@@ -354,7 +358,7 @@ impl Controller {
         let head = self.log(host, log::DISCOVERY, 0, header)?;
         let head = DiscoveryHeader::read_from_bytes(&head).map_err(|error| short(error.to_string()))?;
         let mut found = Vec::new();
-        let records = head.records.get() as usize;
+        let records = records(head.records.get())?;
         while found.len() < records {
             let count = RECORDS.min(records - found.len());
             let bytes = self.log(host, log::DISCOVERY, header + found.len() * entry, count * entry)?;
@@ -389,9 +393,8 @@ impl Controller {
     /// # Errors
     /// [`HostError::Failed`], [`HostError::Timeout`], [`HostError::Broken`].
     pub fn namespaces(&mut self, host: &mut Host) -> Result<Vec<Namespace>, HostError> {
-        let mut found: Vec<Namespace> = Vec::new();
+        let (mut found, mut listed, mut after): (Vec<Namespace>, _, _) = (Vec::new(), 0, 0);
         loop {
-            let after = found.last().map_or(0, |last| last.nsid);
             let list: [U32; PAGE / 4] = self.identify(host, cns::ACTIVE_LIST, after)?;
             let numbers: Vec<_> = list.iter().map(|nsid| nsid.get()).take_while(|&nsid| nsid > after).collect();
             for &nsid in &numbers {
@@ -400,6 +403,13 @@ impl Controller {
             }
             if numbers.len() < list.len() {
                 return Ok(found);
+            }
+            // Their numbers rise, whether there is anything behind them or not.
+            after = numbers.into_iter().fold(after, u32::max);
+            listed += list.len();
+            if listed >= MOST_NAMESPACES {
+                let what = format!("more than {MOST_NAMESPACES} namespaces");
+                return Err(HostError::Protocol { queue: 0, what });
             }
         }
     }
@@ -500,9 +510,29 @@ fn page(queue: &Queue) -> Result<IoBuffer, HostError> {
     buffer.map_err(|_| HostError::Unsupported { what: "no room for a page" })
 }
 
+/// Records of a discovery log to read.
+fn records(said: u64) -> Result<usize, HostError> {
+    let most = said <= MOST_RECORDS;
+    let what = || format!("{said} records of a discovery log, and at most {MOST_RECORDS} are taken");
+    if most { Ok(said as usize) } else { Err(HostError::Protocol { queue: 0, what: what() }) }
+}
+
 /// What IDENTIFY says of a namespace; `None` for one that is not there, or whose blocks have a size that none has.
 fn namespace(nsid: u32, data: &NamespaceData) -> Option<Namespace> {
     let format = data.formats.get(usize::from(data.flbas & 0xf))?;
     let is_size = (9..=20).contains(&format.log_size) && data.size.get() > 0;
     is_size.then(|| Namespace { nsid, blocks: data.size.get(), block_size: 1 << format.log_size, nguid: data.nguid })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_discovery_log_without_end_is_refused() {
+        assert_eq!(records(3).unwrap(), 3);
+        for said in [MOST_RECORDS + 1, u64::MAX] {
+            assert!(matches!(records(said), Err(HostError::Protocol { queue: 0, .. })), "{said} records");
+        }
+    }
 }

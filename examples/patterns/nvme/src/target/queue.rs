@@ -126,6 +126,8 @@ pub(super) struct Queue {
     starved: VecDeque<usize>,
     to_post: VecDeque<Operation>,
     posted: VecDeque<(Ticket, Purpose)>,
+    /// Answers among what is to be posted.
+    unsent: usize,
     head: u16,
     size: u16,
     pub(super) qid: u16,
@@ -169,6 +171,7 @@ impl Queue {
             starved: VecDeque::new(),
             to_post: VecDeque::new(),
             posted: VecDeque::new(),
+            unsent: 0,
             head: 0,
             size,
             qid,
@@ -334,6 +337,7 @@ impl Queue {
         let mut bytes = [0; wire::COMPLETION];
         bytes.copy_from_slice(completion.as_bytes());
         self.to_post.push_back(Operation::Answer { bytes, invalidate });
+        self.unsent += 1;
     }
 
     /// Writes the chunks of a command that went well to the host. Returns the key to invalidate.
@@ -377,17 +381,28 @@ impl Queue {
     /// Posts what is to be posted, as far as there is room.
     pub(super) fn post(&mut self, pool: &mut Pool) -> Result<(), QueueError> {
         while let Some(operation) = self.to_post.pop_front() {
+            let is_answer = matches!(operation, Operation::Answer { .. });
             if let Err((operation, reason)) = self.post_one(operation) {
                 let Some(operation) = operation else { return Err(QueueError::Post(reason)) };
                 if matches!(reason, RefusedReason::Post(PostError::Full(_))) {
                     self.to_post.push_front(operation);
-                    return Ok(());
+                    return self.check_unsent();
                 }
                 give_back(operation, pool);
                 return Err(QueueError::Post(reason));
             }
+            self.unsent -= usize::from(is_answer);
         }
         Ok(())
+    }
+
+    /// `Ok` if the host takes answers. It sends as many commands as its queue has entries, and another for each answer:
+    /// one that sends on without would fill the memory, and hold the chunks that others wait for.
+    fn check_unsent(&self) -> Result<(), QueueError> {
+        match self.unsent > 2 * usize::from(self.size) {
+            true => Err(QueueError::Protocol(format!("it has not taken {} answers", self.unsent))),
+            false => Ok(()),
+        }
     }
 
     fn post_one(&mut self, operation: Operation) -> Result<(), (Option<Operation>, RefusedReason)> {
