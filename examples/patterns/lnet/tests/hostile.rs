@@ -390,6 +390,19 @@ fn a_node_asks_for_less_until_it_is_accepted() {
 }
 
 #[test]
+fn requests_under_ever_new_names_do_not_fill_the_memory() {
+    let (mut raw, mut node) = Raw::with_node(0, |options| options.connections = 1);
+    raw.connected(&mut node, parameters());
+    for number in 10..50 {
+        let asks = Message { source: nid(number), ..raw.message(Body::ConnReq(parameters())) };
+        let private_data = asks.to_vec(raw.order, false);
+        assert_eq!(raw.refused(&mut node, &private_data).why, RejectReason::NoResources);
+    }
+    let known: Vec<_> = node.lnet.peers().collect();
+    assert!(known.len() <= 4 && known.contains(&nid(OURS)), "{known:?}");
+}
+
+#[test]
 fn a_node_that_is_refused_for_good_says_why() {
     let (mut raw, mut node) = Raw::with_node(0, |_| {});
     let region = node.region(1 << 20);

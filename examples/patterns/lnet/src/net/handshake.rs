@@ -20,6 +20,8 @@ use crate::wire::{
 const QUEUE_DEPTH_V1: u16 = 8;
 /// `rnr_retry_count` of `o2iblnd_modparams.c`.
 const RNR_RETRIES: u8 = 6;
+/// Peers that are known at most when one asks, for each connection that there may be.
+const PEERS_EACH: usize = 4;
 /// Local ports below this are privileged: o2iblnd connects from these (`kiblnd_resolve_addr` of `o2iblnd_cb.c`).
 const PRIVILEGED: u16 = 1024;
 
@@ -165,6 +167,9 @@ impl Lnet {
             queue_depth: asked.queue_depth,
             max_fragments: asked.max_fragments,
         };
+        if !self.has_room_for(terms.peer) {
+            return Err(refuse(RejectReason::NoResources));
+        }
         self.meet(&terms).map_err(refuse)?;
         if self.conns.len() >= self.common.options.connections {
             return Err(refuse(RejectReason::NoResources));
@@ -198,6 +203,16 @@ impl Lnet {
             return Err(RejectReason::Fatal);
         }
         Ok(())
+    }
+
+    /// Whether there is room to know `nid`, for which peers that there is nothing with are forgotten: anybody can ask
+    /// under any NID.
+    fn has_room_for(&mut self, nid: Nid) -> bool {
+        let most = PEERS_EACH * self.common.options.connections;
+        if self.peers.len() >= most && !self.peers.contains_key(&nid) {
+            self.peers.retain(|_, peer| peer.is_in_use());
+        }
+        self.peers.len() < most || self.peers.contains_key(&nid)
     }
 
     /// Whether a peer may connect now: not if it is another incarnation than what there is, nor if it loses a race.

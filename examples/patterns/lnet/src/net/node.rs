@@ -104,7 +104,7 @@ impl Lnet {
         Some(health)
     }
 
-    /// Peers that there was anything with.
+    /// Peers that there was anything with, but those that were forgotten to make room for others.
     pub fn peers(&self) -> impl Iterator<Item = Nid> + '_ {
         self.peers.keys().copied()
     }

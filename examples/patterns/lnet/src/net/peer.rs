@@ -79,6 +79,11 @@ impl Peer {
         self.connecting.is_some() || self.retry_at.is_some() || !self.accepting.is_empty()
     }
 
+    /// Whether there is anything with it now.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.is_connecting() || !self.conns.is_empty() || !self.waiting.is_empty()
+    }
+
     /// Its request while ours is under way: whether ours wins. After many races the lower one may win: the higher one's
     /// request is stuck.
     pub(super) fn wins_race(&mut self, ours: u64, its: u64) -> bool {
