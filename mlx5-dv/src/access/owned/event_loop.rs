@@ -21,6 +21,8 @@ use crate::error::{CommandError, Death};
 
 /// Most pages that firmware may hold: 4 GiB. A larger demand is a firmware error.
 const MOST_PAGES: usize = 1 << 20;
+/// Most requests of firmware's that wait to be served. It has one at a time for each function.
+const MOST_JOBS: usize = 1 << 16;
 /// How long a completed command of the loop may go unnoticed when its event is lost.
 const LOST_EVENT: Duration = Duration::from_millis(20);
 
@@ -145,14 +147,13 @@ impl EventLoop {
 
     fn page_request(&mut self, owner: PageOwner, pages: i32) {
         tracing::debug!(?owner, pages, "page request");
+        if self.jobs.len() >= MOST_JOBS {
+            tracing::error!(?owner, pages, "firmware asks on and on, without waiting: not served");
+            return;
+        }
         let count = pages.unsigned_abs() as usize;
-        let held = self.shared.pages.held();
         self.jobs.push_back(match pages {
-            ..0 => Job::Take { owner, count: count.min(held) },
-            _ if count + held > MOST_PAGES => {
-                tracing::error!(count, held, "firmware asks for an implausible number of pages: refused");
-                Job::Refuse { owner }
-            }
+            ..0 => Job::Take { owner, count: count.min(self.shared.pages.held()) },
             _ => Job::Give { owner, count },
         });
     }
@@ -180,6 +181,12 @@ impl EventLoop {
     fn begin(&mut self, job: Job) -> bool {
         let (command, pages) = match job {
             Job::Give { count: 0, .. } | Job::Take { count: 0, .. } => return true,
+            // Now, and not when it asked: what it asked for before is given meanwhile.
+            Job::Give { owner, count } if count + self.shared.pages.held() > MOST_PAGES => {
+                tracing::error!(count, "firmware asks for an implausible number of pages: refused");
+                self.jobs.push_front(Job::Refuse { owner });
+                return true;
+            }
             Job::Give { owner, count } => match self.shared.pages.give_command(owner, count) {
                 Ok(given) => given,
                 Err(error) => {

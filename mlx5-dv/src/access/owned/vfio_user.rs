@@ -240,7 +240,8 @@ unsafe impl Bar for ServedBar {
         let Some((file, base)) = self.file.as_ref().filter(|_| self.areas.iter().any(inside)) else {
             return Ok(None);
         };
-        map_file(file, base + offset, len).map(Some)
+        let at = base.checked_add(offset).ok_or(io::ErrorKind::InvalidData)?;
+        map_file(file, at, len).map(Some)
     }
 
     fn reset(&self) -> io::Result<()> {
@@ -338,6 +339,16 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
         let error = open(&path).expect_err("its listener is gone").to_string();
         assert!(error.contains("its server has ended"), "{error}");
+    }
+
+    #[test]
+    fn a_server_s_file_has_no_part_behind_the_end_of_all_files() {
+        let (work, _queue) = mpsc::channel();
+        let server = Server { socket: PathBuf::new(), work, gone: AtomicBool::new(false), patience: PATIENCE };
+        let file = Some((Arc::new(tempfile::tempfile().expect("a file")), u64::MAX - 4095));
+        let bar = ServedBar { server: Arc::new(server), size: 1 << 20, areas: vec![(0, 1 << 20)], file };
+        let error = bar.map(4096, 4096).expect_err("it would start at byte 2^64");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

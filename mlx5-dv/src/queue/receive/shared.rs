@@ -203,6 +203,9 @@ impl SharedReceiveBatch<'_> {
     /// # Safety
     /// Until the receive completes, or the shared receive queue is destroyed, each element's memory stays registered
     /// under its key, and nothing in this process holds a reference to it or depends on its content.
+    ///
+    /// The batch is rung or dropped, not forgotten (`mem::forget`): a completion of a faulty card would be matched with
+    /// a receive that never was, whose WQE could then be posted twice.
     #[inline]
     pub unsafe fn receive(&mut self, wr_id: u64, elements: &[DataSegment]) -> Result<(), PostError> {
         let head = usize::from(LINK);

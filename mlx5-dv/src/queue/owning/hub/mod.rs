@@ -625,12 +625,15 @@ impl<C> Hub<C> {
         let deadline = Deadline::after(&clock, FLUSH);
         loop {
             self.take_events();
-            // Poll after the event: what it refers to has completed before.
-            loop {
+            // Poll after the event: what it refers to has completed before. Not with `poll_card`: a card that completes
+            // receives of connections that have left, which are posted again, would keep it for ever.
+            while !deadline.has_passed()
+                && let Some(result) = self.cq.poll()
+            {
                 let at = self.deferred.len();
-                let Some(first) = self.poll_card()? else { break };
+                let first = self.finish(result)?;
                 // Before those that completed with it.
-                self.deferred.insert(at, first);
+                first.into_iter().for_each(|first| self.deferred.insert(at, first));
             }
             let member = self.member(connection)?;
             let is_done = member.has_ended && member.in_flight.is_empty();
