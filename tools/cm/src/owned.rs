@@ -28,6 +28,9 @@ const RESOLUTION: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Maximum number of messages that wait for a MAC address or a free send.
 const WAITING: usize = 4096;
+/// Most datagrams handled in a turn. A remote that sends them without end neither keeps a call from returning, nor lets
+/// answers pile up.
+const TURN: usize = 64;
 /// First local port, if the program names none.
 const EPHEMERAL: u16 = 0x8000;
 
@@ -149,9 +152,14 @@ impl OwnedManager {
         Ok(self.machine.poll_event())
     }
 
-    /// Handles what came and what is due; sends what can be sent.
-    fn work(&mut self) -> Result<(), ManagerError> {
-        while let Some(received) = self.gsi.poll()? {
+    /// Handles what came and what is due; sends what can be sent. Returns whether more may have come.
+    fn work(&mut self) -> Result<bool, ManagerError> {
+        let mut more = true;
+        for _ in 0..TURN {
+            let Some(received) = self.gsi.poll()? else {
+                more = false;
+                break;
+            };
             let path = Path { local: received.local, remote: received.remote };
             if self.gid_index(path.local).is_none() {
                 continue;
@@ -161,7 +169,8 @@ impl OwnedManager {
             }
         }
         self.machine.handle_timeout(self.clock.now());
-        self.flush()
+        self.flush()?;
+        Ok(more)
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -170,8 +179,13 @@ impl OwnedManager {
 
     pub(crate) fn prepare_sleep(&mut self) -> Result<Option<Duration>, ManagerError> {
         self.gsi.arm()?;
-        self.work()?;
-        Ok(if self.machine.has_events() { None } else { Some(self.limit()) })
+        let more = self.work()?;
+        Ok(match self.machine.has_events() {
+            true => None,
+            // The event may be of what was handled; the next comes with what is not there yet.
+            false if more => Some(Duration::ZERO),
+            false => Some(self.limit()),
+        })
     }
 
     /// How long nothing is due.
@@ -184,14 +198,17 @@ impl OwnedManager {
     pub(crate) fn wait(&mut self, timeout: Duration) -> Result<(ConnectionId, Event), ManagerError> {
         let end = self.clock.now().saturating_add(timeout);
         loop {
-            if let Some(event) = self.poll()? {
+            let more = self.work()?;
+            if let Some(event) = self.machine.poll_event() {
                 return Ok(event);
             }
             let now = self.clock.now();
             if now >= end {
                 return Err(ManagerError::Timeout(timeout));
             }
-            self.gsi.wait(self.limit().min(end - now))?;
+            if !more {
+                self.gsi.wait(self.limit().min(end - now))?;
+            }
         }
     }
 

@@ -113,6 +113,29 @@ fn queue_pairs_are_connected_by_what_both_agree_on_and_carry_messages() {
     }
 }
 
+/// A remote that sends faster than they are handled would keep a call for ever, and its answers would take all memory.
+#[test]
+fn a_flood_of_requests_is_handled_in_turns() {
+    const REQUESTS: usize = 200;
+    let mut pair = Pair::new(1, 0);
+    let nobody = SocketAddr::new(pair.remote().ip(), PORT + 1);
+    let clock = pair.world.clock().clone();
+    for _ in 0..REQUESTS {
+        pair.managers[0].connect(nobody, Route::default(), &Parameters::new(7, 0)).unwrap();
+        assert!(pair.managers[0].poll().unwrap().is_none());
+        clock.pause(Duration::from_micros(50));
+    }
+    for _ in 0..20 {
+        assert!(pair.managers[0].poll().unwrap().is_none());
+        clock.pause(Duration::from_millis(1));
+    }
+    let turns = (0..).take_while(|_| pair.managers[1].prepare_sleep().unwrap() == Some(Duration::ZERO)).count();
+    assert_eq!(turns, REQUESTS / 64);
+    let rejected = (0..REQUESTS).map_while(|_| pair.event());
+    let rejected = rejected.filter(|(end, _, event)| *end == 0 && matches!(event, Event::Rejected { .. }));
+    assert_eq!(rejected.count(), REQUESTS, "each is answered");
+}
+
 fn number_in(private_data: &[u8]) -> u32 {
     u32::from_be_bytes(*private_data.first_chunk().unwrap())
 }
