@@ -7,8 +7,10 @@ use std::time::Duration;
 use mlx5_dv::Error;
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 use mlx5_dv::queue::{ConnectionId, Done, Hub, HubDone, HubOptions, Left, RefusedReason, Side};
+use mlx5_open::Sim;
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
+use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::world::Conditions;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -394,4 +396,24 @@ fn connections_that_no_card_has_are_refused_before_there_is_one() {
     (options.each.send_depth, options.each.send_sges) = (u32::MAX, u16::MAX);
     let error = Hub::<()>::new(&pd, options).map(drop).unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error}");
+}
+
+#[test]
+fn a_completion_with_an_opcode_that_nobody_knows_is_an_error_of_the_hub() {
+    let sim = Sim::builder().build().unwrap();
+    let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
+    let (mut a, mut b) = (Hub::<u32>::new(&pd, options()).unwrap(), Hub::<u32>::new(&pd, options()).unwrap());
+    let (here, there) = (a.join(1).unwrap(), b.join(2).unwrap());
+    a.connect(here, &b.local(there).unwrap()).unwrap();
+    b.connect(there, &a.local(here).unwrap()).unwrap();
+    let buffers = b.buffers();
+    sim.handle(0).faults().inject(Fault::CqeOpcode { qpn: None, opcode: 7 }, Times::Count(2));
+    a.send_inline(here, b"lost").unwrap();
+    for hub in [&mut a, &mut b] {
+        hub.wait(SOON).unwrap();
+        let error = hub.poll().map(|done| done.is_some()).unwrap_err();
+        assert!(error.to_string().contains("invalid opcode"), "{error}");
+        assert!(hub.poll().unwrap().is_none());
+    }
+    assert_eq!(b.buffers(), buffers);
 }

@@ -227,7 +227,7 @@ pub struct Full;
 #[non_exhaustive]
 pub enum RetireError {
     /// It belongs to another queue.
-    #[error("{:?} WQE {} of QP {:#x} is not of this queue, which is the {side:?} queue of QP {qpn:#x}", work.side, work.index, work.qpn)]
+    #[error("{work} is not of this queue, which is the {side:?} queue of QP {qpn:#x}")]
     OtherQueue {
         /// The work request in the completion.
         work: Work,
@@ -237,7 +237,7 @@ pub enum RetireError {
         qpn: u32,
     },
     /// The work request is not in flight: the card repeated a completion, or names a WQE that was never posted.
-    #[error("WQE {} of QP {:#x} is not in flight: indices {first} to {end} (exclusive) are", work.index, work.qpn)]
+    #[error("{work} is not in flight: indices {first} to {end} (exclusive) are")]
     NotInFlight {
         /// The work request in the completion.
         work: Work,
@@ -264,7 +264,7 @@ pub enum RetireError {
         count: u32,
     },
     /// For a shared receive queue: a send, or a WQE that is not posted.
-    #[error("{:?} WQE {} of QP {:#x} is not posted to SRQ {srqn:#x}", work.side, work.index, work.qpn)]
+    #[error("{work} is not posted to SRQ {srqn:#x}")]
     NotPosted {
         /// The work request in the completion.
         work: Work,
@@ -277,6 +277,13 @@ impl From<RetireError> for Error {
     /// For calls that report both: a completion without a matching work request is an invalid response.
     fn from(error: RetireError) -> Self {
         let (what, given, limit) = match error {
+            RetireError::OtherQueue { work, .. }
+            | RetireError::NotInFlight { work, .. }
+            | RetireError::NotPosted { work, .. }
+                if work.invalid_opcode().is_some() =>
+            {
+                ("the opcode of a CQE", work.index.into(), None)
+            }
             RetireError::OtherQueue { work, qpn, .. } => {
                 ("the QP number of a CQE", work.qpn, Some(qpn.into()..=qpn.into()))
             }

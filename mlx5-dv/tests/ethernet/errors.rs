@@ -45,6 +45,46 @@ fn a_frame_that_does_not_fit_flushes_what_is_posted_and_after_a_reset_all_is_wel
 }
 
 #[test]
+fn a_completion_with_an_opcode_that_nobody_knows_returns_no_buffer() {
+    let (sim, mut here, mut there) = two();
+    there.post(2);
+    let faulty = |function: usize| {
+        sim.handle(function).faults().inject(Fault::CqeOpcode { qpn: None, opcode: 9 }, Times::Count(1));
+    };
+    faulty(1);
+    here.send(&here.frame(there.device.mac(), &[1; 100]));
+    let text = there.queue.wait(SOON).unwrap_err().to_string();
+    assert!(text.contains("invalid opcode"), "{text}");
+    assert_eq!(there.queue.in_flight(), (0, 2));
+    here.post(1);
+    faulty(0);
+    here.queue.send_inline(&[2; 16], FrameFlags::empty()).unwrap();
+    assert!(here.queue.wait(SOON).unwrap_err().to_string().contains("invalid opcode"));
+    assert_eq!(here.queue.in_flight(), (1, 1));
+    assert_eq!((here.queue.reset().unwrap().len(), there.queue.reset().unwrap().len()), (1, 2));
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn a_striding_queue_takes_no_strides_for_an_opcode_that_nobody_knows() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
+    let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
+    let mut there = StridingQueue::new(&pd, StridingOptions::default()).unwrap();
+    there.listen(&[]).unwrap();
+    sim.handle(1).faults().inject(Fault::CqeOpcode { qpn: None, opcode: 9 }, Times::Count(1));
+    here.send(&here.frame(there.device().mac(), &[1; 100]));
+    let text = there.wait(SOON).unwrap_err().to_string();
+    assert!(text.contains("invalid opcode"), "{text}");
+    there.reset().unwrap();
+    let frame = here.frame(there.device().mac(), &[2; 100]);
+    here.send(&frame);
+    assert_eq!(&there.wait(SOON).unwrap()[..], frame);
+    drop((here, there, pd));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
 fn a_reset_gives_back_what_was_in_flight() {
     let (sim, mut here, mut there) = two();
     there.post(5);

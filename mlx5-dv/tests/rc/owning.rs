@@ -7,7 +7,8 @@ use mlx5_dv::Error;
 use mlx5_dv::objects::{Buffer, MemoryRegion, QueuePair};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, PostError, RefusedReason, RemoteAddress, WaitError};
 use mlx5_open::Sim;
-use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
+use mlx5_sim::fault::{Fault, Times};
 
 use crate::ends::{Card, SOON, all_rights, bytes, connected_by as connected};
 
@@ -91,6 +92,38 @@ fn a_failure_gives_the_buffer_back() {
     assert_eq!(buffer.unwrap().len(), 64);
     drop((a, b, region));
     card.end_after(&["key does not allow the access"]);
+}
+
+/// Were it taken for a receive, its buffer would come back while the card may still write it.
+#[test]
+fn a_completion_with_an_opcode_that_nobody_knows_returns_no_buffer() {
+    for opcode in [6, 7, 11, 12] {
+        let card = Card::new();
+        let (mut a, mut b) = connected(&card, &ConnectionOptions::default());
+        let region = card.region(4096);
+        let mut buffers = region.buffers(64).unwrap();
+        let mut receive = |end: &mut Connection| _ = end.receive(buffers.pop().unwrap()).unwrap();
+        receive(&mut a);
+        receive(&mut b);
+        receive(&mut b);
+        let faulty = |end: &Connection| {
+            let fault = Fault::CqeOpcode { qpn: Some(end.queue_pair().qpn()), opcode };
+            card.sim.handle(0).faults().inject(fault, Times::Count(1));
+            end.queue_pair().qpn()
+        };
+        // Of a send, and of a receive.
+        let numbers = [faulty(&a), faulty(&b)];
+        a.send_inline(b"lost").unwrap();
+        for (end, qpn, in_flight) in [(&mut a, numbers[0], (1, 1)), (&mut b, numbers[1], (0, 2))] {
+            let text = end.wait(SOON).unwrap_err().to_string();
+            let names = [format!("QP {qpn:#x}"), format!("invalid opcode {}", CqeOpcode::from_number(opcode.into()))];
+            assert!(names.iter().all(|name| text.contains(name)), "{text}");
+            assert_eq!((end.poll().unwrap().is_none(), end.in_flight()), (true, in_flight));
+        }
+        assert_eq!((a.reset().unwrap().len(), b.reset().unwrap().len()), (1, 2), "a reset gives them back");
+        drop((a, b, buffers, region));
+        card.end();
+    }
 }
 
 #[test]

@@ -23,12 +23,40 @@ pub enum Side {
 /// [`ReceiveQueue::retire`](crate::queue::ReceiveQueue::retire), which check it and return its `wr_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Work {
-    /// The queue pair number in the CQE, 24 bits.
+    /// The queue pair number in the CQE, 24 bits. More if the CQE reports no work request: see
+    /// [`invalid_opcode`](Self::invalid_opcode).
     pub qpn: u32,
     /// Its send or receive queue.
     pub side: Side,
     /// `wqe_counter`: index of the WQE, modulo 2^16; in WQEBBs for a send queue, in WQEs for a receive queue.
     pub index: u16,
+}
+
+impl Work {
+    /// In `qpn`: no work request. No queue has such a number, so that each refuses it, without a check of its own.
+    const NONE: u32 = 1 << 31;
+
+    /// What a CQE of queue pair `qpn` reports whose `opcode` completes nothing.
+    fn none(qpn: u32, opcode: CqeOpcode) -> Self {
+        // Not of a receive: a shared receive queue takes those of any queue pair.
+        Work { qpn: qpn | Self::NONE, side: Side::Send, index: opcode.number() as u16 }
+    }
+
+    /// The CQE's opcode, if that completes nothing. Which queue the CQE is of is not known then: none takes it, and its
+    /// buffer is not returned.
+    pub fn invalid_opcode(&self) -> Option<CqeOpcode> {
+        (self.qpn & Self::NONE != 0).then(|| CqeOpcode::from_number(self.index.into()))
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Work { qpn, side, index } = self;
+        match self.invalid_opcode() {
+            Some(opcode) => write!(f, "a CQE of QP {:#x} with the invalid opcode {opcode}", qpn & !Self::NONE),
+            None => write!(f, "{side:?} WQE {index} of QP {qpn:#x}"),
+        }
+    }
 }
 
 /// What a completed work request did.
@@ -254,7 +282,7 @@ impl fmt::Debug for FrameCompletion {
 pub enum Failure {
     /// The card reported a syndrome.
     Syndrome(CqeSyndrome),
-    /// The CQE has an opcode that is invalid for this queue.
+    /// The CQE has an opcode that completes nothing, and reports no [`Work`].
     Unexpected(CqeOpcode),
 }
 
@@ -296,6 +324,9 @@ impl std::error::Error for WorkError {}
 
 impl fmt::Display for WorkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.work.invalid_opcode().is_some() {
+            return write!(f, "{}", self.work);
+        }
         match self.work.side {
             Side::Send => write!(f, "{}", self.opcode)?,
             Side::Receive => write!(f, "RECEIVE")?,
@@ -421,8 +452,12 @@ fn decode_error(cqe: Cqe) -> WorkError {
         CqeOpcode::RequesterError | CqeOpcode::ResponderError => Failure::Syndrome(error.syndrome()),
         opcode => Failure::Unexpected(opcode),
     };
+    let work = match failure {
+        Failure::Unexpected(opcode) => Work::none(cqe.qpn(), opcode),
+        Failure::Syndrome(_) => work_at(&cqe, side),
+    };
     WorkError {
-        work: work_at(&cqe, side),
+        work,
         failure,
         vendor_syndrome: error.vendor_error_syndrome(),
         hw_syndrome: error.hw_error_syndrome(),

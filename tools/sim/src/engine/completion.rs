@@ -155,6 +155,9 @@ pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: 
     if !is_error && !is_of_tcp {
         cqe.w().timestamp(timestamp);
     }
+    if let Some(opcode) = nic.faults.cqe_opcode(number & INDEX) {
+        cqe.w().opcode(CqeOpcode::from_number(u32::from(opcode) & 0xf));
+    }
     if compression::hold(nic, number, cqn, &cqe, solicited) {
         return;
     }

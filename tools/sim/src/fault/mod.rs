@@ -83,6 +83,13 @@ pub enum Fault {
         /// CQE vendor syndrome.
         vendor_syndrome: u8,
     },
+    /// A completion has this opcode in place of its own.
+    CqeOpcode {
+        /// Queue pair or Ethernet queue.
+        qpn: Option<u32>,
+        /// The opcode, four bits.
+        opcode: u8,
+    },
     /// A frame that this function sends is affected, with the given probability.
     Frame {
         /// What happens to it.
@@ -281,6 +288,14 @@ impl Faults {
             Fault::CompletionError { qpn: wanted, syndrome, vendor_syndrome } => {
                 wanted.is_none_or(|wanted| wanted == qpn).then_some((syndrome, vendor_syndrome))
             }
+            _ => None,
+        })
+    }
+
+    /// Opcode for the completion of queue `qpn` that is about to be written. Counts the fault down.
+    pub fn cqe_opcode(&self, qpn: u32) -> Option<u8> {
+        self.first(|fault, _| match fault {
+            Fault::CqeOpcode { qpn: wanted, opcode } => wanted.is_none_or(|wanted| wanted == qpn).then_some(opcode),
             _ => None,
         })
     }

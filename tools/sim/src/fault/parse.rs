@@ -23,6 +23,7 @@ use super::{Fault, FrameFate, Times};
 /// | `pages:COUNT` | [`Fault::PageRequest`] |
 /// | `removal` | [`Fault::SurpriseRemoval`] |
 /// | `cqe:QPN:SYNDROME[:VENDOR_SYNDROME]` | [`Fault::CompletionError`] |
+/// | `cqe-opcode:QPN:OPCODE` | [`Fault::CqeOpcode`] |
 /// | `loss:P%`, `duplicate:P%`, `reorder:P%`, `corrupt:P%` | [`Fault::Frame`] |
 ///
 /// Opcodes are PRM names or numbers. Numbers are decimal, or hexadecimal with `0x`. `any` means all.
@@ -110,6 +111,10 @@ fn fault_of(text: &str, kind: &str, arguments: &[&str]) -> Result<Fault, ParseFa
             syndrome: number(syndrome, "syndrome")?,
             vendor_syndrome: rest.first().map_or(Ok(0), |vendor| number(vendor, "vendor syndrome"))?,
         },
+        ("cqe-opcode", [qpn, opcode]) => Fault::CqeOpcode {
+            qpn: any(qpn, "queue pair number")?,
+            opcode: number::<u8>(opcode, "opcode of a completion")?,
+        },
         ("loss", [share]) => frame(FrameFate::Lost, share)?,
         ("duplicate", [share]) => frame(FrameFate::Duplicated, share)?,
         ("reorder", [share]) => frame(FrameFate::Reordered, share)?,
@@ -128,7 +133,7 @@ fn status_of(text: &str) -> Result<u8, ParseFaultError> {
     }
 }
 
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 17] = [
     "status",
     "swallow",
     "delivery",
@@ -141,6 +146,7 @@ const KINDS: [&str; 16] = [
     "pages",
     "removal",
     "cqe",
+    "cqe-opcode",
     "loss",
     "duplicate",
     "reorder",

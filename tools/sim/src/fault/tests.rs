@@ -80,6 +80,7 @@ fn every_kind_has_a_text() {
         ("pages:-5", Fault::PageRequest { pages: -5 }),
         ("removal", Fault::SurpriseRemoval),
         ("cqe:64:5:0x51", Fault::CompletionError { qpn: Some(64), syndrome: 5, vendor_syndrome: 0x51 }),
+        ("cqe-opcode:any:7", Fault::CqeOpcode { qpn: None, opcode: 7 }),
         ("loss:0.5%", Fault::Frame { fate: FrameFate::Lost, per_million: 5000 }),
         ("duplicate:1%", Fault::Frame { fate: FrameFate::Duplicated, per_million: 10_000 }),
         ("reorder:100%", Fault::Frame { fate: FrameFate::Reordered, per_million: 1_000_000 }),
