@@ -34,6 +34,9 @@ dpdk() {
     /// A command that runs the iperf3 of [`iperf`](Self::iperf): its arguments follow.
     pub const IPERF: &str = "env LD_LIBRARY_PATH=/opt/iperf3/usr/lib/x86_64-linux-gnu /opt/iperf3/usr/bin/iperf3";
 
+    /// A command that runs one of the programs of [`linuxptp`](Self::linuxptp): its name follows, and its arguments.
+    pub const LINUXPTP: &str = "env PATH=/opt/linuxptp/usr/sbin:$PATH";
+
     /// A command that runs the `nvme` of [`nvme_cli`](Self::nvme_cli): its arguments follow.
     pub const NVME: &str = "env LD_LIBRARY_PATH=/opt/nvme-cli/usr/lib/x86_64-linux-gnu /opt/nvme-cli/usr/sbin/nvme";
 
@@ -58,6 +61,12 @@ dpdk() {
     /// iperf3: fetches some 200 kB if it is missing.
     pub fn iperf() -> Result<Self, LabError> {
         Self::of(Tree::Iperf, "/opt/iperf3")
+    }
+
+    /// linuxptp, whose `ptp4l`, `phc2sys` and `phc_ctl` read, set and steer clocks: fetches some 300 kB if it is
+    /// missing.
+    pub fn linuxptp() -> Result<Self, LabError> {
+        Self::of(Tree::LinuxPtp, "/opt/linuxptp")
     }
 
     /// nvme-cli: fetches some 900 kB if it is missing.

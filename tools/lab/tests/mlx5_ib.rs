@@ -7,7 +7,7 @@ use std::num::ParseIntError;
 use std::path::Path;
 
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build};
-use mlx5_lab::{Guest, GuestBuilder, Model, Software, verbs_program};
+use mlx5_lab::{Guest, GuestBuilder, Model, Software, rounds, verbs_program};
 use tempfile::TempDir;
 
 /// Loads the drivers, gives the functions' network devices the namespaces `a` and `b` and the addresses 10.0.0.1 and
@@ -177,7 +177,10 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_connectx7_has_pages_on_demand_and_streams() -> TestResult {
-    let verbs = Verbs::boot_on(&["--profile", "connectx7", "--real-time-clock"], Guest::builder("mlx5_ib-connectx7"))?;
+    let linuxptp = Software::linuxptp()?;
+    let guest = Guest::builder("mlx5_ib-connectx7").share(linuxptp.folder(), linuxptp.place());
+    let verbs = Verbs::boot_on(&["--profile", "connectx7", "--real-time-clock"], guest)?;
+    clocks_follow_each_other(&verbs)?;
     verbs.own("packet_clock a b 10.0.0.2", "both obey and stamp")?;
     is_the_kernels_clock(&verbs)?;
     verbs.own("page_faults mlx5_0 1", "pages came and went")?;
@@ -193,6 +196,82 @@ fn a_connectx7_has_pages_on_demand_and_streams() -> TestResult {
     assert!(model.runs(), "the model died:\n{}", model.stderr());
     guest.power_off()?;
     Ok(())
+}
+
+/// How far from each other, in nanoseconds, two clocks may be that are steered: they are read by an emulated processor,
+/// on a host that is busy.
+const APART: i64 = 300_000;
+/// How much faster the clock is that the other one follows, in billionths: in the time between two updates that alone
+/// would be two times [`APART`].
+const FASTER: i64 = 10_000_000;
+
+/// linuxptp steers the clock of `b` after that of `a`: phc2sys by reading both, ptp4l by packets with the times that
+/// the card stamps, over Ethernet and over UDP. Time and frequency are far apart at first.
+fn clocks_follow_each_other(verbs: &Verbs) -> TestResult {
+    const PTP4L: &str = "ptp4l -i eth0 -m --logSyncInterval=-4 --logMinDelayReqInterval=-4 --logAnnounceInterval=-2 \
+        --summary_interval=-4 --pi_proportional_const=4 --pi_integral_const=1 --tx_timestamp_timeout=10000";
+    let run = Software::LINUXPTP;
+    let leads = |transport| {
+        let sockets = "--uds_address=/tmp/leads --uds_ro_address=/tmp/leads-ro";
+        format!("{A} {run} {PTP4L} {transport} {sockets} --serverOnly=1 >/tmp/leads.log 2>&1 & leads=$!")
+    };
+    let follows = |transport| {
+        let sockets = "--uds_address=/tmp/follows --uds_ro_address=/tmp/follows-ro";
+        format!("{B} {run} {PTP4L} {transport} {sockets} --clientOnly=1")
+    };
+    for (leads, follows) in [
+        ("leads=".to_owned(), format!("{run} phc2sys -s $a -c $b -O 0 -R 16 -P 4 -I 1 -m")),
+        (leads("-2"), follows("-2")),
+        (leads("-4"), follows("-4")),
+    ] {
+        let enough = rounds(10, 200);
+        let said = verbs.lab.check(
+            &format!(
+                r#"
+clock() {{ echo /dev/ptp$(ip netns exec $1 ethtool -T eth0 | sed -n 's/^PTP Hardware Clock: //p'); }}
+a=$(clock a) b=$(clock b)
+{run} phc_ctl $a -- freq {FASTER} set 1000000000 && {run} phc_ctl $b -- freq -20000000 set 5000 || exit 1
+{leads}
+{follows} >/tmp/follows.log 2>&1 & follows=$!
+for wait in $(seq 1500); do
+    awk '/ s2 freq/ {{ sub(/.*offset/, ""); near += $1 < {APART} && $1 > -{APART} }}
+        END {{ exit near < {enough} }}' /tmp/follows.log && break
+    kill -0 $follows || break
+    sleep 0.1
+done
+kill $follows $leads; wait
+cat /tmp/follows.log
+"#
+            ),
+            TRAFFIC,
+        )?;
+        assert_followed(&said, enough);
+    }
+    Ok(())
+}
+
+/// What a program said that steered a clock: offset, the servo's state, frequency. The clock was 10^9 seconds behind,
+/// and came near `enough` times, at the other clock's frequency.
+fn assert_followed(said: &str, enough: usize) {
+    let updates: Vec<(i64, bool, i64)> = said
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_once(" offset ")?.1.split_whitespace();
+            let offset = words.next()?.parse().ok()?;
+            let is_locked = words.next()? == "s2";
+            Some((offset, is_locked, words.nth(1)?.parse().ok()?))
+        })
+        .collect();
+    assert!(updates.first().is_some_and(|(offset, ..)| offset.abs() > 900_000_000_000_000_000), "{said}");
+    let near = updates.iter().filter(|(offset, is_locked, _)| *is_locked && offset.abs() < APART);
+    let mut frequencies: Vec<i64> = near.map(|(.., frequency)| *frequency).collect();
+    assert!(frequencies.len() >= enough, "{said}");
+    frequencies.sort_unstable();
+    let middle = frequencies[frequencies.len() / 2];
+    // What it takes away from the clock.
+    assert!((middle + FASTER).abs() < FASTER / 2, "{middle} billionths in:\n{said}");
+    let last = updates.last().map_or(0, |(offset, ..)| *offset);
+    println!("{} updates, {} of them near, the last {last} ns, {middle} billionths", updates.len(), frequencies.len());
 }
 
 /// The card's real-time clock, read by ours, is what the kernel's program before has set: 10^9 seconds less 99.5.

@@ -42,6 +42,8 @@ pub(crate) enum Tree {
     Scapy,
     /// iperf3, for guests: what it needs beyond their root file system.
     Iperf,
+    /// linuxptp, for guests: what it needs beyond their root file system.
+    LinuxPtp,
     /// nvme-cli, for guests: what it needs beyond their root file system.
     NvmeCli,
     /// fio, for guests: what it needs beyond their root file system.
@@ -56,7 +58,7 @@ pub(crate) enum Tree {
 
 impl Tree {
     /// Every tree. What tests wait for first comes first.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Root,
         Self::Headers,
         Self::Aarch64,
@@ -64,6 +66,7 @@ impl Tree {
         Self::Ceph,
         Self::Ucx,
         Self::Iperf,
+        Self::LinuxPtp,
         Self::NvmeCli,
         Self::Fio,
         Self::Tshark,
@@ -78,6 +81,7 @@ impl Tree {
             Self::Tshark => "tshark",
             Self::Scapy => "scapy",
             Self::Iperf => "iperf3",
+            Self::LinuxPtp => "linuxptp",
             Self::NvmeCli => "nvme-cli",
             Self::Fio => "fio",
             Self::Ceph => "ceph",
@@ -126,6 +130,7 @@ impl Tree {
             Self::Tshark => &["tshark"],
             Self::Scapy => &["python3", "python3-scapy"],
             Self::Iperf => &["iperf3", "libiperf0", "libsctp1"],
+            Self::LinuxPtp => &["linuxptp"],
             Self::NvmeCli => &["nvme-cli", "libnvme1t64", "libjson-c5"],
             Self::Fio => &["fio"],
             Self::Ceph => &[
@@ -249,7 +254,15 @@ fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
         Tree::Headers => finish_headers(&apt, &partial)?,
-        Tree::Tshark | Tree::Scapy | Tree::Iperf | Tree::NvmeCli | Tree::Fio | Tree::Ceph | Tree::Ucx | Tree::Dpdk => {}
+        Tree::Tshark
+        | Tree::Scapy
+        | Tree::Iperf
+        | Tree::LinuxPtp
+        | Tree::NvmeCli
+        | Tree::Fio
+        | Tree::Ceph
+        | Tree::Ucx
+        | Tree::Dpdk => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -279,7 +292,7 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
             apt.alone(&packages)?
         }
         Tree::Tshark | Tree::Scapy => apt.closure(&packages)?,
-        Tree::Iperf | Tree::NvmeCli | Tree::Ceph | Tree::Ucx | Tree::Dpdk => apt.alone(&packages)?,
+        Tree::Iperf | Tree::LinuxPtp | Tree::NvmeCli | Tree::Ceph | Tree::Ucx | Tree::Dpdk => apt.alone(&packages)?,
         Tree::Fio => beyond_root(apt, &packages)?,
         Tree::Aarch64 => apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect(),
     };

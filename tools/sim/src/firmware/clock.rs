@@ -7,7 +7,8 @@ use mlx5_prm::ctx::TimestampFormat;
 use mlx5_prm::reg::{ClockOperation, FrequencyUnits, MtutcReg};
 
 use super::syndromes::Syndrome;
-use crate::function::{Function, RealTime, real_time};
+use crate::function::real_time::{self, Rate};
+use crate::function::{Function, RealTime};
 
 /// Sets, moves and steers the clock. PRM `MTUTC`.
 pub(super) fn mtutc(f: &mut Function, given: &MtutcReg, write: bool) -> Result<MtutcReg, Syndrome> {
@@ -32,9 +33,14 @@ fn change(f: &mut Function, given: &MtutcReg) -> Result<(), Syndrome> {
             clock.shift(moves(given), now);
         }
         ClockOperation::AdjustFrequency => {
-            let is_of_billionths = FrequencyUnits::from_number(given.freq_adj_units().into()) == FrequencyUnits::Ppb;
             // It is signed.
-            if !is_of_billionths || !clock.adjust(given.freq_adjustment() as i32, now) {
+            let parts = given.freq_adjustment() as i32;
+            let rate = match FrequencyUnits::from_number(given.freq_adj_units().into()) {
+                FrequencyUnits::Ppb => Rate::of_billionths(parts),
+                FrequencyUnits::ScaledPpm => Rate::of_scaled_millionths(parts),
+                FrequencyUnits::Unknown(_) => return Err(Syndrome::ClockAdjustment),
+            };
+            if !clock.adjust(rate, now) {
                 return Err(Syndrome::ClockAdjustment);
             }
         }

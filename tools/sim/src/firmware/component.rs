@@ -35,6 +35,7 @@ pub(super) fn mcam(f: &mut Function, given: &McamReg, write: bool) -> Result<Mca
         let mut features = McamEnhancedFeatures::ZERO;
         features.w().pcie_performance_group(true).tx_overflow_buffer_pkt(true).pcie_outbound_stalled(true);
         features.w().ptpcyc2realtime_modify(has_real_time).mtutc_time_adjustment_extended_range(has_real_time);
+        features.w().mtutc_freq_adj_units(has_real_time);
         register.w().mng_feature_cap_mask(&features);
     }
     Ok(register)

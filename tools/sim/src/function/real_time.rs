@@ -11,14 +11,33 @@ use crate::profile::Profile;
 
 const BILLION: i128 = 1_000_000_000;
 
+/// How much faster a clock is than another: in billionths over 2^16, as firmware takes billionths, and millionths over
+/// 2^16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rate(i64);
+
+impl Rate {
+    /// Parts of a [`Rate`] in 1.
+    const WHOLE: i128 = BILLION << 16;
+
+    pub(crate) fn of_billionths(parts: i32) -> Self {
+        Rate(i64::from(parts) << 16)
+    }
+
+    /// `parts` of a millionth over 2^16.
+    pub(crate) fn of_scaled_millionths(parts: i32) -> Self {
+        Rate(i64::from(parts) * 1000)
+    }
+}
+
 /// Time of day. It follows the card's clock at a rate that can be adjusted.
 #[derive(Debug)]
 pub struct RealTime {
     /// Its time at `since`, in nanoseconds.
     base: u128,
     since: Instant,
-    /// How much faster it is than the card's clock, in billionths.
-    rate: i32,
+    /// How much faster it is than the card's clock.
+    rate: Rate,
     /// The queue pairs and Ethernet queues whose completions bear it.
     queues: HashSet<u32>,
 }
@@ -30,13 +49,13 @@ impl RealTime {
     pub const MAX_MOVE: i32 = 200_000;
 
     pub(crate) fn new(now: Instant) -> Self {
-        RealTime { base: 0, since: now, rate: 0, queues: HashSet::new() }
+        RealTime { base: 0, since: now, rate: Rate(0), queues: HashSet::new() }
     }
 
     /// Nanoseconds at `now`.
     fn nanos(&self, now: Instant) -> u128 {
         let passed = now.saturating_duration_since(self.since).as_nanos();
-        let gained = passed as i128 * i128::from(self.rate) / BILLION;
+        let gained = passed as i128 * i128::from(self.rate.0) / Rate::WHOLE;
         (self.base + passed).saturating_add_signed(gained)
     }
 
@@ -74,8 +93,8 @@ impl RealTime {
     }
 
     /// Makes it faster or slower from now on. False, with nothing changed, if that is too much.
-    pub(crate) fn adjust(&mut self, rate: i32, now: Instant) -> bool {
-        if rate.unsigned_abs() > 1 << Self::LOG_MAX_ADJUSTMENT {
+    pub(crate) fn adjust(&mut self, rate: Rate, now: Instant) -> bool {
+        if rate.0.unsigned_abs() > 1 << (Self::LOG_MAX_ADJUSTMENT + 16) {
             return false;
         }
         self.shift(0, now);
@@ -110,13 +129,18 @@ mod tests {
         clock.shift(-200_000, at(4));
         assert_eq!(read(&clock, at(4)), (1_700_000_001, 999_799_999));
         clock.set(Duration::from_secs(10), at(10));
-        assert!(clock.adjust(-100_000, at(10)));
+        assert!(clock.adjust(Rate::of_billionths(-100_000), at(10)));
         assert_eq!(read(&clock, at(20)), (19, 999_000_000));
         // What has been gained and lost stays so.
-        assert!(clock.adjust(0, at(20)));
+        assert!(clock.adjust(Rate::of_billionths(0), at(20)));
         assert_eq!(read(&clock, at(30)), (29, 999_000_000));
+        // Less than a billionth counts: 46 us in 10^6 seconds.
+        assert!(clock.adjust(Rate::of_scaled_millionths(3), at(30)));
+        assert_eq!(read(&clock, at(1_000_030)), (1_000_029, 999_045_776));
         let most = 1 << RealTime::LOG_MAX_ADJUSTMENT;
-        assert!(clock.adjust(most, at(30)) && !clock.adjust(most + 1, at(30)) && !clock.adjust(i32::MIN, at(30)));
+        let mut takes = |parts| clock.adjust(Rate::of_billionths(parts), at(30));
+        assert!(takes(most) && !takes(most + 1) && !takes(i32::MIN));
+        assert!(clock.adjust(Rate::of_scaled_millionths(i32::MIN), at(30)), "half of the most");
     }
 
     #[test]

@@ -258,7 +258,8 @@ fn the_real_time_clock_is_set_moved_and_steered_where_it_is_announced() {
     c.bring_up();
     let mcam = register(c, 0x907f, 1, &McamReg::ZERO).unwrap();
     assert!(McamAccessReg::read(mcam.mng_access_reg_cap_mask()).unwrap().mtutc());
-    assert!(mcam.mng_feature_cap_mask().ptpcyc2realtime_modify());
+    let can = mcam.mng_feature_cap_mask();
+    assert!(can.ptpcyc2realtime_modify() && can.mtutc_freq_adj_units());
     assert_eq!(register(c, 0x9055, 1, &mtutc).unwrap().log_max_freq_adjustment(), 26);
     let time = |c: &Client| {
         let segment = c.f.nic.firmware.init_segment(&c.f.nic.profile, c.f.nic.now);
@@ -277,18 +278,22 @@ fn the_real_time_clock_is_set_moved_and_steered_where_it_is_announced() {
     assert_eq!(c.f.nic.now, set, "a bench's time stands still");
     c.f.nic.now += Duration::from_secs(1);
     assert_eq!(time(c), (1_700_000_000, 998_999_999));
+    // Millionths over 2^16.
+    slow.w().freq_adjustment((-1000_i32 as u32) << 16).freq_adj_units(1);
+    register(c, 0x9055, 0, &slow).unwrap();
+    c.f.nic.now += Duration::from_secs(1);
+    assert_eq!(time(c), (1_700_000_001, 997_999_999));
 
     mtutc.w().utc_nsec(1_000_000_000);
     assert_eq!(register(c, 0x9055, 0, &mtutc), Err(Syndrome::ClockAdjustment));
     moved.w().time_adjustment(200_001);
     assert_eq!(register(c, 0x9055, 0, &moved), Err(Syndrome::ClockAdjustment));
-    slow.w().freq_adjustment((1 << 26) + 1);
+    slow.w().freq_adjustment((1 << 26) + 1).freq_adj_units(0);
     assert_eq!(register(c, 0x9055, 0, &slow), Err(Syndrome::ClockAdjustment));
-    // Parts per million are not announced.
-    slow.w().freq_adjustment(1).freq_adj_units(1);
+    slow.w().freq_adjustment(1).freq_adj_units(2);
     assert_eq!(register(c, 0x9055, 0, &slow), Err(Syndrome::ClockAdjustment));
     assert_eq!(register(c, 0x9055, 0, &MtutcReg::ZERO), Err(Syndrome::ClockAdjustment));
-    assert_eq!(time(c), (1_700_000_000, 998_999_999));
+    assert_eq!(time(c), (1_700_000_001, 997_999_999));
 }
 
 #[test]
