@@ -34,6 +34,7 @@ layout! {
         0x18 [23:16] log_max_cq_sz: u8,
         0x18 [15] relaxed_ordering_write_umr: bool,
         0x18 [14] relaxed_ordering_read_umr: bool,
+        0x18 [13] access_register_user: bool,
         0x18 [6] virtio_net_device_emualtion_manager: bool,
         0x18 [5] virtio_blk_device_emualtion_manager: bool,
         0x18 [4:0] log_max_cq: u8,

@@ -38,6 +38,8 @@ layout! {
 
     /// Sets and steers the real-time clock: register `MTUTC`. PRM `mtutc_reg`.
     pub struct MtutcReg: 0x1c, "mlx5_ifc_mtutc_reg_bits" {
+        0x00 [31:30] time_stamp_mode: u8 as TimestampMode,
+        0x00 [29:28] time_stamp_state: u8,
         0x00 [26:24] freq_adj_units: u8 as FrequencyUnits,
         0x00 [20:16] log_max_freq_adjustment: u8,
         0x00 [3:0] operation: u8 as ClockOperation,
@@ -76,6 +78,15 @@ layout! {
 }
 
 values! {
+    /// What clock the times of completions are of where their queue leaves that to the card. DPDK has its numbers. PRM
+    /// `mtutc_reg.time_stamp_mode`.
+    pub enum TimestampMode: 2 {
+        /// The free-running counter.
+        InternalTimer = 0x0 "INTERNAL_TIMER",
+        /// The real-time clock.
+        RealTime = 0x1 "REAL_TIME",
+    }
+
     /// Unit of a frequency adjustment. PRM `mtutc_reg.freq_adj_units`.
     pub enum FrequencyUnits: 3 {
         /// Parts per billion.

@@ -50,6 +50,10 @@ pub const UNJUDGED: &[Group] = &[
         "in DPDK: the kernel and libmlx5 take it for granted to be 0",
         "PerProtocolNetworkingOffloadCaps.lro_max_msg_sz_mode",
     ),
+    (
+        "in DPDK, which reads the register as a user: the kernel's headers reserve it",
+        "CmdHcaCap.access_register_user MtutcReg.time_stamp_mode MtutcReg.time_stamp_state",
+    ),
     ("ten bits; the headers have 16, and nothing that says so", "EthSeg.inline_hdr_sz"),
     (
         "24 bits that the kernel's headers have no mask for; tshark reads them in packets (test `tshark`)",
@@ -74,6 +78,7 @@ pub const UNJUDGED_VALUES: &[Group] = &[
          MmoOpmod.CRYPTO TlsVersion.TLS_1_3",
     ),
     ("in DPDK: the kernel and libmlx5 take the first for granted", "LroMaxMsgSzMode"),
+    ("in DPDK: the kernel's headers reserve the bits", "TimestampMode"),
     ("a MiB in DPDK, which uses it; the kernel's wr.c has the number for a GiB", "BlockSize.1MB"),
     ("in the PRM alone: nobody uses it", "CompletionMode.CQE_ON_FIRST_CQE_ERROR CongProtocol.802_1QAU_RP"),
     ("plain numbers in the kernel's fs_cmd.c", "SetFteOpMod"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mlx5_prm::caps::TimestampCap;
 use mlx5_prm::ctx::TimestampFormat;
-use mlx5_prm::reg::{ClockOperation, FrequencyUnits, MtutcReg};
+use mlx5_prm::reg::{ClockOperation, FrequencyUnits, MtutcReg, TimestampMode};
 
 use super::syndromes::Syndrome;
 use crate::function::real_time::{self, Rate};
@@ -19,7 +19,8 @@ pub(super) fn mtutc(f: &mut Function, given: &MtutcReg, write: bool) -> Result<M
         change(f, given)?;
     }
     let mut register = MtutcReg::ZERO;
-    register.w().log_max_freq_adjustment(RealTime::LOG_MAX_ADJUSTMENT);
+    let mode = TimestampMode::RealTime.number() as u8;
+    register.w().log_max_freq_adjustment(RealTime::LOG_MAX_ADJUSTMENT).time_stamp_mode(mode);
     Ok(register)
 }
 

@@ -86,7 +86,10 @@ fn takes_op_mod(opcode: Opcode) -> bool {
     matches!(
         opcode,
         QueryHcaCap | SetHcaCap | QueryPages | ManagePages | AccessReg | ModifyCq | ArmXrcSrq | ModifyMemic
-    ) || matches!(opcode, QueryVportState | ModifyVportState | SetFlowTableRoot | SetFlowTableEntry)
+    ) || matches!(
+        opcode,
+        AccessRegisterUser | QueryVportState | ModifyVportState | SetFlowTableRoot | SetFlowTableEntry
+    )
 }
 
 /// A command of fixed length.
@@ -167,6 +170,7 @@ commands! {
     QueryPages => fixed pages::query,
     ManagePages => lists pages::manage,
     AccessReg => lists register::access,
+    AccessRegisterUser => lists register::access_by_user,
     AllocPd => fixed pd::alloc,
     DeallocPd => fixed pd::dealloc,
     AllocTransportDomain => fixed pd::alloc_transport_domain,

@@ -1,9 +1,9 @@
 //! Registers, read and written by `ACCESS_REGISTER`. PRM "ACCESS_REGISTER".
 
-use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut};
+use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut, AccessRegisterUserIn};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{
-    HostEndianness, MpcntReg, NodeDesc, PaosReg, PcieCounterGroup, PfccReg, PmtuReg, PtysReg, RegisterId,
+    HostEndianness, MpcntReg, MtutcReg, NodeDesc, PaosReg, PcieCounterGroup, PfccReg, PmtuReg, PtysReg, RegisterId,
 };
 
 use super::answer::Answer;
@@ -59,6 +59,30 @@ pub(super) fn access(
         return Err(Syndrome::OutputTooShort.into());
     }
     Ok((AccessRegisterOut::ZERO, data))
+}
+
+/// `ACCESS_REGISTER_USER`, by which others than the function's driver read: the real-time clock's register alone. DPDK
+/// gives no content to what it reads.
+pub(super) fn access_by_user(
+    f: &mut Function,
+    command: &AccessRegisterUserIn,
+    _: &[u8],
+    room: usize,
+) -> Answer<(AccessRegisterOut, Vec<u8>)> {
+    if !f.nic.firmware.capabilities().general().access_register_user() {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
+    }
+    match (command.op_mod(), RegisterId::from_number(u32::from(command.register_id()))) {
+        (READ, RegisterId::Mtutc) => {}
+        (READ, _) => return Err(Syndrome::UnknownRegister.into()),
+        (WRITE, _) => return Err(Syndrome::RegisterReadOnly.into()),
+        _ => return Err(Syndrome::UnknownOpMod.into()),
+    }
+    if room < MtutcReg::SIZE {
+        return Err(Syndrome::OutputTooShort.into());
+    }
+    let register = clock::mtutc(f, &MtutcReg::ZERO, false)?;
+    Ok((AccessRegisterOut::ZERO, register.as_bytes().to_vec()))
 }
 
 fn register<R: Layout>(

@@ -160,7 +160,7 @@ impl Profile {
     pub fn with_real_time_clock(mut self) -> Self {
         let both = TimestampCap::Both.number() as u8;
         for general in [&mut self.general_max, &mut self.general_current] {
-            general.w().sq_ts_format(both).rq_ts_format(both);
+            general.w().sq_ts_format(both).rq_ts_format(both).access_register_user(true);
         }
         for roce in [&mut self.roce_max, &mut self.roce_current] {
             roce.w().qp_ts_format(both);

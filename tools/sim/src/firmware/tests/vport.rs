@@ -8,7 +8,7 @@ use mlx5_prm::eqe::{Eqe, EventType};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{
     McamAccessReg, McamReg, McqiInfo, McqiReg, McqiVersion, McqsReg, MpcntReg, MtutcReg, NodeDesc, PaosReg, PmtuReg,
-    PtysReg,
+    PtysReg, TimestampMode,
 };
 
 use super::client::Client;
@@ -294,6 +294,27 @@ fn the_real_time_clock_is_set_moved_and_steered_where_it_is_announced() {
     assert_eq!(register(c, 0x9055, 0, &slow), Err(Syndrome::ClockAdjustment));
     assert_eq!(register(c, 0x9055, 0, &MtutcReg::ZERO), Err(Syndrome::ClockAdjustment));
     assert_eq!(time(c), (1_700_000_001, 997_999_999));
+}
+
+#[test]
+fn a_user_reads_which_clock_is_in_completions_and_nothing_else() {
+    let ask = |op_mod: u16, id: u16| {
+        let mut command = AccessRegisterUserIn::default();
+        command.w().register_id(id).op_mod(op_mod);
+        // As DPDK: nothing of the register.
+        let mut command = WithTail::new(command, Vec::<u8>::new());
+        command.out_tail = MtutcReg::SIZE;
+        command
+    };
+    let mut plain = Client::up();
+    assert_eq!(plain.refused(&ask(1, 0x9055)), Syndrome::CapabilityNotAnnounced);
+    let mut client = Client::with(Profile::connectx6dx().with_real_time_clock());
+    client.bring_up();
+    let read = client.exec(&ask(1, 0x9055)).unwrap();
+    assert_eq!(MtutcReg::read(&read.tail).unwrap().time_stamp_mode(), TimestampMode::RealTime.number() as u8);
+    assert_eq!(client.refused(&ask(0, 0x9055)), Syndrome::RegisterReadOnly);
+    assert_eq!(client.refused(&ask(1, 0x5004)), Syndrome::UnknownRegister);
+    assert_eq!(client.refused(&ask(2, 0x9055)), Syndrome::UnknownOpMod);
 }
 
 #[test]
