@@ -6,6 +6,7 @@ mod ends;
 mod game;
 
 use std::hint::black_box;
+use std::time::Instant;
 
 use ends::{EthernetEnd, SOON};
 use game::Game;
@@ -51,6 +52,37 @@ fn frames_allocate_nothing() {
             buffer = buffer.take().map(|buffer| pass(&mut here, &mut there, buffer));
         }
     });
+    assert_eq!((counted.count_total, counted.count_current), (0, 0), "{counted:?}");
+}
+
+/// A vector of one frame, and of several, keeps its memory for the next.
+#[test]
+fn vectors_of_frames_allocate_nothing() {
+    let (_sim, mut here, mut there) = ends::two();
+    there.post(8);
+    let frame = here.frame(there.device.mac(), &[0; 86]);
+    let mut free: Vec<Buffer> = (24..32).map(|index| here.buffer(index)).collect();
+    free.iter_mut().for_each(|buffer| {
+        buffer.write(0, &frame);
+        buffer.set_len(100);
+    });
+    let (mut next, mut received, mut posts) = (Vec::with_capacity(8), Vec::with_capacity(8), Vec::with_capacity(8));
+    let mut play = |rounds: usize| {
+        for count in (0..rounds).map(|round| round % 8 + 1) {
+            next.extend(free.drain(8 - count..));
+            here.queue.batch().send_each(&mut next, FrameFlags::L4_CHECKSUM).unwrap();
+            let deadline = Instant::now() + SOON;
+            while received.len() < count || free.len() < 8 {
+                assert!(Instant::now() < deadline, "{} of {count} frames came", received.len());
+                assert!(there.queue.poll_into(&mut received, &mut posts, 8).unwrap().is_none());
+                assert!(here.queue.poll_into(&mut received, &mut free, 8).unwrap().is_none());
+            }
+            posts.extend(received.drain(..).map(|frame| frame.buffer));
+            there.queue.receives().receive_each(&mut posts).unwrap();
+        }
+    };
+    play(8);
+    let counted = allocation_counter::measure(|| play(1000));
     assert_eq!((counted.count_total, counted.count_current), (0, 0), "{counted:?}");
 }
 

@@ -1,7 +1,5 @@
 //! Several frames with one doorbell, with their buffers.
 
-use std::mem;
-
 use mlx5_prm::ctx::InlineMode;
 
 use super::batch::{MOST_SEGMENTS, segments};
@@ -135,16 +133,13 @@ impl<'a> FrameBatch<'a> {
         Ok(())
     }
 
-    #[cold]
+    /// Sends `buffers` by a work request each.
     #[inline(never)]
     fn send_singly(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<(), RefusedReason> {
-        let mut refused = None;
-        let mut left = mem::take(buffers).into_iter();
-        while refused.is_none()
-            && let Some(buffer) = left.next()
-        {
-            refused = self.send(buffer, flags).err();
-        }
+        let mut left = buffers.drain(..);
+        let refused = left.find_map(|buffer| self.send(buffer, flags).err());
+        // None, if all were sent: the vector keeps its memory, and nothing is allocated.
+        let left: Vec<Buffer> = left.collect();
         let Some(refused) = refused else { return Ok(()) };
         buffers.extend(refused.buffer.into_iter().chain(left));
         Err(refused.reason)
