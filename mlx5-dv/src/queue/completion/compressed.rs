@@ -194,11 +194,10 @@ impl PollReceived for CompressedCompletionQueue {
 
     #[inline(always)]
     fn decode(&self, cursor: &InBlock) -> FrameCompletion {
-        let cqe = match cursor.minis.first() {
-            Some(mini) => self.block.unpack(self.format, &mini.to_be_bytes()),
-            None => self.queue.ring.entries.read::<true>(self.queue.ring.consumed),
-        };
-        decode_plain_frame(&cqe, Side::Receive)
+        match cursor.minis.first() {
+            Some(mini) => decode_plain_frame(&self.block.unpack(self.format, &mini.to_be_bytes()), Side::Receive),
+            None => self.queue.decode(&()),
+        }
     }
 
     #[inline(always)]

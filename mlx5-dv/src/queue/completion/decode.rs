@@ -444,17 +444,11 @@ fn completion(cqe: &Cqe, side: Side, operation: Operation) -> Completion {
 #[inline(never)]
 fn decode_error(cqe: Cqe) -> WorkError {
     let error = ErrorCqe::read(cqe.as_bytes()).unwrap_or_default();
-    let side = match cqe.opcode() {
-        CqeOpcode::RequesterError => Side::Send,
-        _ => Side::Receive,
-    };
-    let failure = match cqe.opcode() {
-        CqeOpcode::RequesterError | CqeOpcode::ResponderError => Failure::Syndrome(error.syndrome()),
-        opcode => Failure::Unexpected(opcode),
-    };
-    let work = match failure {
-        Failure::Unexpected(opcode) => Work::none(cqe.qpn(), opcode),
-        Failure::Syndrome(_) => work_at(&cqe, side),
+    let syndrome = Failure::Syndrome(error.syndrome());
+    let (work, failure) = match cqe.opcode() {
+        CqeOpcode::RequesterError => (work_at(&cqe, Side::Send), syndrome),
+        CqeOpcode::ResponderError => (work_at(&cqe, Side::Receive), syndrome),
+        opcode => (Work::none(cqe.qpn(), opcode), Failure::Unexpected(opcode)),
     };
     WorkError {
         work,

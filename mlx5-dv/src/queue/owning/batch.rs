@@ -486,7 +486,7 @@ pub(super) struct Segments {
 }
 
 /// As many as a WQE has room for beside its head: the longest WQE has 64 segments (PRM `max_wqe_sz_sq`).
-pub(super) const MOST_SEGMENTS: usize = 62;
+const MOST_SEGMENTS: usize = 62;
 
 impl Segments {
     pub(super) fn as_slice(&self) -> &[DataSegment] {

@@ -246,7 +246,7 @@ impl EthernetQueue {
     /// Starts a batch of frames, which go to the card with one doorbell.
     #[inline(always)]
     pub fn batch(&mut self) -> FrameBatch<'_> {
-        FrameBatch::new(self.queues.send.as_mut(), &mut self.in_flight, &self.sq)
+        FrameBatch::new(self.queues.send.as_mut(), &mut self.in_flight, self.sq.inline_mode())
     }
 
     /// Starts a batch of receives, which go to the card together.

@@ -2,10 +2,10 @@
 
 use mlx5_prm::ctx::InlineMode;
 
-use super::batch::{MOST_SEGMENTS, segments};
+use super::batch::segments;
 use super::in_flight::{InFlight, Refused, RefusedReason, Ticket};
 use crate::memory::DataSegment;
-use crate::objects::{AnyDoorbell, Buffer, MOST_HEADERS, MOST_TUNNEL_HEADERS, Sq, TunnelHeaders, VlanTag, headers};
+use crate::objects::{AnyDoorbell, Buffer, MOST_HEADERS, MOST_TUNNEL_HEADERS, TunnelHeaders, VlanTag, headers};
 use crate::queue::completion::decode::Side;
 use crate::queue::error::PostError;
 use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
@@ -20,8 +20,6 @@ pub struct FrameBatch<'a> {
     sends: Option<Sends<'a>>,
     in_flight: &'a mut InFlight,
     mode: InlineMode,
-    /// Frames that a work request may have.
-    most: usize,
     is_quiet: bool,
 }
 
@@ -41,11 +39,10 @@ impl<'a> FrameBatch<'a> {
     pub(super) fn new(
         queue: Option<&'a mut EthernetSendQueue<AnyDoorbell>>,
         in_flight: &'a mut InFlight,
-        sq: &Sq,
+        mode: InlineMode,
     ) -> Self {
         in_flight.start_batch();
-        let (sends, mode, most) = (queue.map(EthernetSendQueue::batch), sq.inline_mode(), sq.most_packets());
-        FrameBatch { sends, in_flight, mode, most, is_quiet: false }
+        FrameBatch { sends: queue.map(EthernetSendQueue::batch), in_flight, mode, is_quiet: false }
     }
 
     /// From here on, frames have no CQE of their own: as
@@ -105,24 +102,25 @@ impl<'a> FrameBatch<'a> {
 
     /// Sends the frames in `buffers`, a frame in each, by as few work requests as the card allows: where it has
     /// multi-packet ones (`enhanced_multi_pkt_send_wqe`) and requires no headers in them, by one for up to
-    /// [`Sq::most_packets`]. Costs less than as many [sends](Self::send), and fewer bytes across PCIe. Each buffer
-    /// comes back by a [`Done`](crate::queue::Done) of its own; those of one work request complete together, have one
-    /// ticket, and fail together.
+    /// [`Sq::most_packets`](crate::objects::Sq::most_packets). Costs less than as many [sends](Self::send), and fewer
+    /// bytes across PCIe. Each buffer comes back by a [`Done`](crate::queue::Done) of its own; those of one work
+    /// request complete together, have one ticket, and fail together.
     ///
     /// # Errors
     /// [`RefusedReason`]: `buffers` has those that were not posted, in order. Otherwise it is empty afterwards.
     #[inline(always)]
     pub fn send_each(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<(), RefusedReason> {
-        while buffers.len() > 1 && self.most > 1 && self.mode == InlineMode::None {
-            self.send_some(buffers, flags)?;
+        let most = self.sends.as_ref().filter(|_| self.mode == InlineMode::None).map_or(0, Sends::most_packets);
+        while buffers.len() > 1 && most > 1 {
+            self.send_some(buffers, most, flags)?;
         }
         if buffers.is_empty() { Ok(()) } else { self.send_singly(buffers, flags) }
     }
 
-    /// Sends as many of `buffers` as one work request may have.
+    /// Sends as many of `buffers`, up to `most`, as there is room for, by one work request.
     #[inline(always)]
-    fn send_some(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<(), RefusedReason> {
-        let (wr_id, count) = self.in_flight.next_each(buffers.len().min(self.most).min(MOST_SEGMENTS))?;
+    fn send_some(&mut self, buffers: &mut Vec<Buffer>, most: usize, flags: FrameFlags) -> Result<(), RefusedReason> {
+        let (wr_id, count) = self.in_flight.next_each(buffers.len().min(most))?;
         let frames = segments(&buffers[..count])?;
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotReset)?;
         let completes = !self.is_quiet || !self.in_flight.may_be_quiet_of(count);

@@ -92,9 +92,7 @@ impl<C, T> Done<C, T> {
     pub(super) fn of(ticket: T, buffer: Option<Buffer>, result: Result<C, WorkError>) -> Self {
         Done { ticket, buffer, result, part: WHOLE }
     }
-}
 
-impl<C, T> Done<C, T> {
     /// Whether its buffer, if it has one, has the start of the message.
     pub(super) fn is_start(&self) -> bool {
         self.part.offset == 0

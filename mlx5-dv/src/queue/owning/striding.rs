@@ -364,19 +364,16 @@ impl<C: Receives> StridingQueue<C> {
     /// As for [`poll`](Self::poll). The frames before it were appended.
     #[inline(always)]
     pub fn poll_into(&mut self, packets: &mut Vec<Packet>, most: usize) -> Result<usize, PacketError> {
-        let mut left = most;
-        while left > 0 {
-            let before = packets.len();
-            self.poll_run(left, |packet| packets.push(packet));
-            left -= packets.len() - before;
-            if left == 0 {
-                break;
+        let before = packets.len();
+        let end = before.saturating_add(most);
+        while packets.len() < end {
+            self.poll_run(end - packets.len(), |packet| packets.push(packet));
+            if packets.len() < end {
+                let Some(packet) = self.poll_other()? else { break };
+                packets.push(packet);
             }
-            let Some(packet) = self.poll_other()? else { break };
-            packets.push(packet);
-            left -= 1;
         }
-        Ok(most - left)
+        Ok(packets.len() - before)
     }
 
     /// Passes to `keep` the next frames that [`Run`] is for, at most `most`.

@@ -147,6 +147,12 @@ impl Several for Inlined<'_> {
 }
 
 impl Frames {
+    /// Maximum number of frames by pointer in a work request; 0 if the card has no multi-packet ones.
+    #[inline(always)]
+    fn most_packets(&self) -> usize {
+        self.most_segments().saturating_sub(HEADS)
+    }
+
     /// `segments`, if a WQE can hold them and each frame has a length that can be sent.
     #[inline(always)]
     fn check_several(
@@ -155,8 +161,7 @@ impl Frames {
         segments: usize,
         mut lens: impl Iterator<Item = usize>,
     ) -> Result<usize, PostError> {
-        // Zero without the capability.
-        let most = self.most_segments().saturating_sub(HEADS);
+        let most = self.most_packets();
         if frames == 0 || segments > most {
             return Err(self.why_not_several(segments, most));
         }
@@ -177,6 +182,12 @@ impl Frames {
 }
 
 impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
+    /// As [`Sq::most_packets`](crate::objects::Sq::most_packets).
+    #[inline(always)]
+    pub(in crate::queue) fn most_packets(&self) -> usize {
+        self.service.most_packets()
+    }
+
     #[inline(always)]
     fn post_several(&mut self, wr_id: u64, flags: FrameFlags, payload: impl Several) -> Result<(), PostError> {
         if !self.service.supports(flags) {
