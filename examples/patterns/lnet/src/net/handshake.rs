@@ -209,10 +209,13 @@ impl Lnet {
     /// under any NID.
     fn has_room_for(&mut self, nid: Nid) -> bool {
         let most = PEERS_EACH * self.common.options.connections;
-        if self.peers.len() >= most && !self.peers.contains_key(&nid) {
+        if self.peers.contains_key(&nid) {
+            return true;
+        }
+        if self.peers.len() >= most {
             self.peers.retain(|_, peer| peer.is_in_use());
         }
-        self.peers.len() < most || self.peers.contains_key(&nid)
+        self.peers.len() < most
     }
 
     /// Whether a peer may connect now: not if it is another incarnation than what there is, nor if it loses a race.

@@ -512,9 +512,11 @@ fn page(queue: &Queue) -> Result<IoBuffer, HostError> {
 
 /// Records of a discovery log to read.
 fn records(said: u64) -> Result<usize, HostError> {
-    let most = said <= MOST_RECORDS;
-    let what = || format!("{said} records of a discovery log, and at most {MOST_RECORDS} are taken");
-    if most { Ok(said as usize) } else { Err(HostError::Protocol { queue: 0, what: what() }) }
+    if said > MOST_RECORDS {
+        let what = format!("{said} records of a discovery log, and at most {MOST_RECORDS} are taken");
+        return Err(HostError::Protocol { queue: 0, what });
+    }
+    Ok(said as usize)
 }
 
 /// What IDENTIFY says of a namespace; `None` for one that is not there, or whose blocks have a size that none has.
