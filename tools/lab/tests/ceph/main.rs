@@ -28,16 +28,21 @@ fn boot(name: &str, arguments: &[&str]) -> Result<Lab, Report> {
     Ok(lab)
 }
 
+/// A script that runs one of Ceph's programs on function `device`.
+fn ceph(device: &str, program: &str) -> String {
+    format!("{SETTINGS}{}", command(device, program))
+}
+
 /// Ceph's server, on the first function.
 fn their_server() -> String {
-    format!("{SETTINGS}{}", command("mlx5_0", &format!("ceph_perf_msgr_server {ADDRESS} 1 0")))
+    ceph("mlx5_0", &format!("ceph_perf_msgr_server {ADDRESS} 1 0"))
 }
 
 /// Runs Ceph's client on the second function: `operations` of `bytes`, some at a time.
 fn their_client(lab: &Lab, server: &Job<'_>, bytes: usize, operations: usize) -> TestResult {
     let at_once = if bytes > 4096 { 2 } else { 8 };
     let client = format!("ceph_perf_msgr_client {ADDRESS} 1 {at_once} {operations} 0 {bytes}");
-    let said = run(lab, server, &format!("{SETTINGS}{}", command("mlx5_1", &client)))?;
+    let said = run(lab, server, &ceph("mlx5_1", &client))?;
     assert!(said.contains(&format!("Total op {operations} run time")), "{said}");
     println!(
         "Ceph's client: {operations} operations of {bytes} bytes:{}",
@@ -84,7 +89,7 @@ fn many_of_theirs_on_our_server(lab: &Lab) -> TestResult {
     let mut server = lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} {ADDRESS}"), LISTENING)?;
     let operations = rounds(10, 500);
     let client = format!("ceph_perf_msgr_client {ADDRESS} {MANY} {AT_ONCE} {operations} 0 4096");
-    let said = run(lab, &server, &format!("{SETTINGS}{}", command("mlx5_1", &client)))?;
+    let said = run(lab, &server, &ceph("mlx5_1", &client))?;
     println!("Ceph's client, {MANY} connections:{}", said.rsplit("Total op").next().unwrap_or(""));
     server.wait_until(|said| said.matches("connection ended").count() >= MANY, PROBE)?;
     let said = server.so_far();
