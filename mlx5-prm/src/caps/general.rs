@@ -320,6 +320,9 @@ layout! {
         0xd0 [30] sf_set_partition: bool,
         0xd0 [28:24] log_max_sf: u8,
         0xd0 [23] apu: bool,
+        /// In DPDK, not in the kernel's header; so is the next.
+        0xd0 [20] wait_on_data: bool,
+        0xd0 [19] wait_on_time: bool,
         0xd0 [18] migration: bool,
         0xd0 [15:8] log_min_sf_size: u8,
         0xd0 [7:0] max_num_sf_partitions: u8,

@@ -24,6 +24,7 @@ layout! {
         0x08 [63:0] va: u64,
         /// What to compare it with; the time to wait for.
         0x10 [63:0] value: u64,
+        /// Bits of both that are compared.
         0x18 [63:0] mask: u64,
     }
 
@@ -117,7 +118,8 @@ values! {
         Time = 2 "TIME",
     }
 
-    /// When a wait ends. PRM "Wait on Data Segment", `operation`.
+    /// When a wait ends: what the `value` of its segment must be, compared with the number or the time. PRM "Wait on
+    /// Data Segment", `operation`.
     pub enum WaitCondition: 4 {
         /// At once.
         AlwaysTrue = 0 "ALWAYS_TRUE",

@@ -18,7 +18,10 @@ pub const UNJUDGED: &[Group] = &[
         "CreateCqIn.cq_umem_offset CreateCqIn.cq_umem_id ModifyCqIn.cq_umem_offset ModifyCqIn.cq_umem_id \
          CreateMkeyIn.mkey_umem_id CreateMkeyIn.mkey_umem_offset Cqc.dbr_umem_id",
     ),
-    ("in DPDK: neither the kernel nor libmlx5 waits", "WaitCqSeg SendEnableSeg WaitSeg"),
+    (
+        "in DPDK: neither the kernel nor libmlx5 waits",
+        "WaitCqSeg SendEnableSeg WaitSeg CmdHcaCap.wait_on_data CmdHcaCap.wait_on_time",
+    ),
     (
         "commands that DPDK alone sends",
         "QueryMatchSampleInfoIn QueryMatchSampleInfoOut QueryRegexpParamsIn QueryRegexpParamsOut RegexpParams \

@@ -145,6 +145,12 @@ pub fn sq_rate_changed(f: &mut Function, sqn: u32) {
     f.nic.scheduler.set_sender(sq);
 }
 
+/// Firmware changed the real-time clock: who waits for a time of it looks again.
+pub fn clock_changed(f: &mut Function) {
+    let now = f.nic.now;
+    f.nic.scheduler.paced.iter_mut().for_each(|(due, _)| *due = now);
+}
+
 /// Firmware destroyed a send queue that used UAR page `uar`.
 pub fn sq_destroyed(f: &mut Function, uar: u32, sqn: u32) {
     f.nic.scheduler.forget_qp(sqn);

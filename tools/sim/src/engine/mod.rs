@@ -42,8 +42,8 @@ use mlx5_prm::values::QpState;
 
 pub use inbound::receive;
 pub use lifecycle::{
-    cq_created, cq_destroyed, cq_resized, dct_drained, describe_qp, post_event, qp_created, qp_destroyed,
-    qp_state_changed, reset, rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_rate_changed,
+    clock_changed, cq_created, cq_destroyed, cq_resized, dct_drained, describe_qp, post_event, qp_created,
+    qp_destroyed, qp_state_changed, reset, rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_rate_changed,
     sq_state_changed, stream_reset,
 };
 

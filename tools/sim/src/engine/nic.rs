@@ -1,11 +1,13 @@
 //! Services of the function that queues use: memory by key, frames, time, counters.
 
+use std::time::{Duration, Instant};
+
 use mlx5_prm::cqe::CqeSyndrome;
 
 use super::memory::{self, Access, Refusal};
 use crate::ethernet::HEADER;
 use crate::function::{Nic, Seen};
-use crate::objects::{Absent, AtomicResult, Failure, MkeyRights, Qp, QueueCounter, User};
+use crate::objects::{Absent, AtomicResult, Failure, MkeyRights, Qp, QueueCounter, TimeWait, User};
 use crate::strict::rules;
 use crate::transport::Packet;
 use crate::transport::packet::{FRAME_OVERHEAD, MAX_PAYLOAD};
@@ -95,6 +97,21 @@ impl Nic {
             return self.firmware.real_time.at(self.now);
         }
         self.firmware.internal_timer(&self.profile, self.now)
+    }
+
+    /// When the clock of the queue `number` will have passed the time that is waited for; `None` if it has.
+    pub(crate) fn end_of(&self, wait: TimeWait, number: u32) -> Option<Instant> {
+        let clock = self.timestamp(number);
+        if wait.is_over(clock) {
+            return None;
+        }
+        let left = match self.firmware.real_time.is_borne_by(number) {
+            true => self.firmware.real_time.time_of(wait.time_left(clock)),
+            false => self.firmware.time_of_ticks(&self.profile, wait.ticks_left(clock)),
+        };
+        // So far away that nobody sees it.
+        const NEVER: Duration = Duration::from_secs(1 << 32);
+        Some(self.now + left.min(NEVER))
     }
 
     /// Puts a packet on the wire.

@@ -7,6 +7,7 @@ use mlx5_prm::ctx::TimestampFormat;
 use mlx5_prm::reg::{ClockOperation, FrequencyUnits, MtutcReg, TimestampMode};
 
 use super::syndromes::Syndrome;
+use crate::engine;
 use crate::function::real_time::{self, Rate};
 use crate::function::{Function, RealTime};
 
@@ -17,6 +18,7 @@ pub(super) fn mtutc(f: &mut Function, given: &MtutcReg, write: bool) -> Result<M
     }
     if write {
         change(f, given)?;
+        engine::clock_changed(f);
     }
     let mut register = MtutcReg::ZERO;
     let mode = TimestampMode::RealTime.number() as u8;

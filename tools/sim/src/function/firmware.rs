@@ -119,6 +119,13 @@ impl Firmware {
         since.as_secs().wrapping_mul(khz * 1000).wrapping_add(u64::from(since.subsec_nanos()) * khz / 1_000_000)
     }
 
+    /// How long `ticks` of the internal timer take at least.
+    pub(crate) fn time_of_ticks(&self, profile: &Profile, ticks: u64) -> Duration {
+        const NANOS_OF_MILLISECOND: u128 = 1_000_000;
+        let nanos = (u128::from(ticks) * NANOS_OF_MILLISECOND).div_ceil(profile.frequency_khz().into());
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     /// Whether the host's numbers are little-endian, as its driver says.
     pub(crate) fn host_is_little_endian(&self) -> bool {
         Layout::as_bytes(&self.host_endianness).iter().all(|byte| *byte == 0)

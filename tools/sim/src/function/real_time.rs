@@ -67,6 +67,14 @@ impl RealTime {
         u64::from((nanos / SECOND) as u32) << 32 | (nanos % SECOND) as u64
     }
 
+    /// How much of the card's time `left` of its time takes at least, at its rate.
+    pub(crate) fn time_of(&self, left: Duration) -> Duration {
+        let (nanos, rate) = (left.as_nanos().cast_signed(), Rate::WHOLE + i128::from(self.rate.0));
+        // At most 2^62 nanoseconds of 2^46 parts, rounded up, and once more for what its reading rounds.
+        let whole = nanos * Rate::WHOLE / rate + 2;
+        Duration::from_nanos(u64::try_from(whole).unwrap_or(u64::MAX))
+    }
+
     /// Whether the completions of queue `number` bear it.
     pub(crate) fn is_borne_by(&self, number: u32) -> bool {
         self.queues.contains(&number)
@@ -137,6 +145,13 @@ mod tests {
         // Less than a billionth counts: 46 us in 10^6 seconds.
         assert!(clock.adjust(Rate::of_scaled_millionths(3), at(30)));
         assert_eq!(read(&clock, at(1_000_030)), (1_000_029, 999_045_776));
+        for (rate, gone) in [(0, 1000), (1_000_000, 1001), (-1_000_000, 999), (67_108_863, 1067), (-67_108_863, 932)] {
+            clock.set(Duration::ZERO, start);
+            assert!(clock.adjust(Rate::of_billionths(rate), start));
+            let passed = clock.time_of(Duration::from_micros(1000));
+            let shown = clock.at(start + passed);
+            assert!((1_000_000..1_000_004).contains(&shown), "{shown} at {rate}, after {passed:?}, not {gone}");
+        }
         let most = 1 << RealTime::LOG_MAX_ADJUSTMENT;
         let mut takes = |parts| clock.adjust(Rate::of_billionths(parts), at(30));
         assert!(takes(most) && !takes(most + 1) && !takes(i32::MIN));

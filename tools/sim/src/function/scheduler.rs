@@ -42,7 +42,7 @@ pub struct Scheduler {
     pub(crate) streaming: BTreeSet<u32>,
     /// Queue pairs that wait for pages.
     pub(crate) page_faults: PageFaults,
-    /// Send queues that their rate limit holds back, and until when.
+    /// Send queues that their rate limit holds back, or that wait for a time, and until when.
     pub(crate) paced: Vec<(Instant, u32)>,
     /// Completion queues whose event is held back by moderation, and until when.
     pub(crate) moderated: Vec<(Instant, u32)>,
@@ -79,14 +79,14 @@ impl Scheduler {
         }
     }
 
-    /// The send queue waits for its rate limit until `at`.
+    /// The send queue waits for its rate limit, or for a time, until `at`.
     pub(crate) fn set_paced(&mut self, sq: &mut Sq, at: Instant) {
         self.unset_paced(sq);
         sq.pace.until = Some(at);
         self.paced.push((at, sq.sqn));
     }
 
-    /// The send queue waits for no rate limit any more.
+    /// The send queue waits for neither any more.
     pub(crate) fn unset_paced(&mut self, sq: &mut Sq) {
         if sq.pace.until.take().is_some() {
             self.paced.retain(|(_, other)| *other != sq.sqn);

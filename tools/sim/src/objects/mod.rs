@@ -20,6 +20,7 @@ mod rate;
 mod srq;
 mod streams;
 mod uar;
+mod wait;
 mod work;
 
 pub(crate) use cq::Compression;
@@ -53,6 +54,7 @@ pub use rate::{Executed, Pace, Rate, Rates};
 pub use srq::{Srq, XrcSrq};
 pub(crate) use streams::{Streamed, Streams};
 pub use uar::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL, Uar};
+pub use wait::TimeWait;
 pub use work::Failure;
 pub(crate) use work::{Datagram, List, Piece, ReceiveWork, SendWork, Update};
 

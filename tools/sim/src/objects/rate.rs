@@ -1,8 +1,9 @@
-//! Rate limits, and what holds a send queue to one. PRM "Packet Pacing".
+//! Rate limits, and what holds a send queue back. PRM "Packet Pacing".
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::TimeWait;
 use crate::table::{DRIVER, SHARED};
 
 /// A rate for send queues. `typical_packet_size` is a hint that the model needs not.
@@ -71,6 +72,8 @@ pub struct Pace {
     pub frames: VecDeque<Vec<u8>>,
     /// The WQE that completes after them.
     pub executed: Option<Executed>,
+    /// That WQE waits for a time of the queue's clock.
+    pub wait: Option<TimeWait>,
     /// It waits until then.
     pub until: Option<Instant>,
     /// When everything sent so far has taken its time at the rate.

@@ -135,10 +135,11 @@ impl Profile {
         }
     }
 
-    /// A ConnectX-7, with on-demand paging and streams of DC initiators.
+    /// A ConnectX-7, with on-demand paging, streams of DC initiators, and sends that wait for a time.
     pub fn connectx7() -> Self {
         let mut general_max = Self::connectx6dx().general_max;
         general_max.w().pg(true).umr_extended_translation_offset(true).fixed_buffer_size(true).null_mkey(true);
+        general_max.w().wait_on_time(true);
         general_max.w().qpc_extension(true).log_max_dci_stream_channels(6).log_max_dci_errored_streams(6);
         Profile {
             name: "connectx7",

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome};
 use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
-use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, InlineSegHeader, SEGMENT, WqeOpcode};
+use mlx5_prm::wqe::{
+    CompletionMode, CtrlSeg, DataSeg, EthSeg, InlineSegHeader, SEGMENT, WaitOpmod, WaitSeg, WqeOpcode,
+};
 
 use super::offload::{WrongHeaders, divide, finished};
 use crate::engine::charge::charge;
@@ -13,7 +15,7 @@ use crate::engine::completion;
 use crate::engine::umr;
 use crate::engine::wqe::{self, WqePosition};
 use crate::function::{Function, Nic};
-use crate::objects::{Executed, Failure, MkeyRights, Pace, Sq};
+use crate::objects::{Executed, Failure, MkeyRights, Pace, Sq, TimeWait};
 use crate::strict::rules;
 
 /// Maximum number of send queues that send in one turn.
@@ -56,11 +58,16 @@ fn transmit(sq: &mut Sq, nic: &mut Nic) {
 }
 
 /// Sends the frames of the WQE in execution as the rate limit allows, and completes it after the last. Returns false if
-/// some must wait. PRM "Packet Pacing".
+/// some must wait, or the WQE itself does. PRM "Packet Pacing".
 fn send_out(sq: &mut Sq, nic: &mut Nic) -> bool {
     if sq.pace.until.is_some_and(|until| until > nic.now) {
         return false;
     }
+    if let Some(at) = sq.pace.wait.and_then(|wait| nic.end_of(wait, sq.sqn)) {
+        nic.scheduler.set_paced(sq, at);
+        return false;
+    }
+    sq.pace.wait = None;
     let rate = nic.objects.rates.get(sq.context.packet_pacing_rate_limit_index());
     let domain = sq.tis.map_or(0, |tis| tis.domain);
     while let Some(frame) = sq.pace.frames.pop_front() {
@@ -85,7 +92,7 @@ fn send_out(sq: &mut Sq, nic: &mut Nic) -> bool {
     true
 }
 
-/// Lists send queues whose rate limit lets them go on.
+/// Lists send queues whose rate limit, or the time that they wait for, lets them go on.
 pub(crate) fn resume(f: &mut Function) -> bool {
     let now = f.nic.now;
     let due: Vec<u32> = f.nic.scheduler.paced.extract_if(.., |(due, _)| *due <= now).map(|(_, sqn)| sqn).collect();
@@ -158,8 +165,11 @@ fn execute_next(sq: &mut Sq, nic: &mut Nic) {
     let read = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
     sq.fetched = index.wrapping_add(blocks);
     let ctrl = CtrlSeg::read(&bytes).unwrap_or_default();
-    let mut frames = VecDeque::new();
-    let done = read.and_then(|len| execute(sq, nic, &ctrl, &bytes[..len], &mut frames));
+    let (mut frames, mut wait) = (VecDeque::new(), None);
+    let done = read.and_then(|len| match ctrl.opcode() {
+        WqeOpcode::Wait => time_wait(sq, nic, &ctrl, &bytes[..len]).map(|time| wait = Some(time)),
+        _ => execute(sq, nic, &ctrl, &bytes[..len], &mut frames),
+    });
     let opcode = ctrl.opcode().number() as u8;
     match done {
         Ok(()) => {
@@ -168,7 +178,7 @@ fn execute_next(sq: &mut Sq, nic: &mut Nic) {
                 CompletionMode::AlwaysAndEvent => Some(true),
                 _ => None,
             };
-            sq.pace.frames = frames;
+            (sq.pace.frames, sq.pace.wait) = (frames, wait);
             sq.pace.executed = Some(Executed { index, opcode, completes });
         }
         Err(failure) => {
@@ -215,6 +225,22 @@ impl From<WrongHeaders> for Failure {
     fn from(_: WrongHeaders) -> Self {
         bad_operation()
     }
+}
+
+/// The time that a WQE waits for. PRM "Wait on Data Segment".
+fn time_wait(sq: &Sq, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<TimeWait, Failure> {
+    let is_announced = nic.firmware.caps.general().wait_on_time();
+    let segment = WaitSeg::read(wqe.get(SEGMENT..).unwrap_or_default());
+    segment
+        .filter(|_| is_announced && WaitOpmod::from_number(ctrl.opmod().into()) == WaitOpmod::Time)
+        .and_then(|segment| TimeWait::of(&segment, nic.firmware.real_time.is_borne_by(sq.sqn)))
+        .ok_or_else(|| {
+            nic.strict.report(rules::WQE_OPCODE, || {
+                let reason = "a wait that is not announced (wait_on_time), or that no time ends";
+                format!("SQ {:#x}, WQE {:#x}: {reason}: {segment:?}", sq.sqn, sq.fetched)
+            });
+            bad_operation()
+        })
 }
 
 /// Executes a WQE; its frames are added to `frames`.

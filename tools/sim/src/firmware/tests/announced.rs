@@ -52,6 +52,7 @@ const GENERAL: &[Honoured] = &[
     ("log_max_ra_res_dc", "engine/dynamic.rs", ".log_max_ra_res_dc()"),
     ("atomic", "firmware/qp_state.rs", "caps.general().atomic()"),
     ("pg", "engine/page_fault.rs", "caps.general().pg()"),
+    ("wait_on_time", "engine/ethernet/send.rs", ".wait_on_time()"),
     ("umr_extended_translation_offset", "engine/umr.rs", "xlt_offset_47_16()"),
     // A region of all addresses is a list of keys of one size, most of them for pages that nobody asked for yet.
     ("fixed_buffer_size", "firmware/mkey.rs", ".fixed_buffer_size()"),

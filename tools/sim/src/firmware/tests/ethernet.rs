@@ -5,7 +5,7 @@ use mlx5_prm::cqe::{Cqe, CqeFormat, CqeOpcode, CqeSyndrome, ErrorCqe, MiniCqeFor
 use mlx5_prm::ctx::*;
 use mlx5_prm::flow::*;
 use mlx5_prm::layout::{Be32, Be64, Layout};
-use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, LKEY_INVALID, WqeOpcode};
+use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, LKEY_INVALID, SEGMENT, WqeOpcode};
 
 use super::client::{Client, Parents};
 use crate::engine;
@@ -23,7 +23,7 @@ pub(super) struct Rig {
     pub(super) parents: Parents,
     pub(super) domain: u32,
     tisn: u32,
-    sqn: u32,
+    pub(super) sqn: u32,
     pub(super) rqn: u32,
     pub(super) rqtn: u32,
     pub(super) tirn: u32,
@@ -34,7 +34,7 @@ pub(super) struct Rig {
     pub(super) receive_ring: u64,
     buffers: u64,
     pub(super) key: u32,
-    posted: u16,
+    pub(super) posted: u16,
     pub(super) consumed: u32,
     pub(super) cq_ring: u64,
 }
@@ -120,7 +120,7 @@ fn set_entry(table: u32, group: u32, index: u32, tirn: u32, counter: u32) -> Wit
     WithTail::new(command, vec![destination(FlowDestinationType::Tir, tirn), Be64::new(u64::from(counter) << 32)])
 }
 
-fn move_sq(sqn: u32, from: QueueState, to: QueueState) -> ModifySqIn {
+pub(super) fn move_sq(sqn: u32, from: QueueState, to: QueueState) -> ModifySqIn {
     let mut context = Sqc::ZERO;
     context.w().state(to);
     let mut command = ModifySqIn::default();
@@ -138,7 +138,12 @@ pub(super) fn move_rq(rqn: u32, from: QueueState, to: QueueState) -> ModifyRqIn 
 
 impl Rig {
     pub(super) fn new() -> Self {
-        let mut client = Client::up();
+        Self::with(Client::new(), TimestampFormat::FreeRunning)
+    }
+
+    /// The same on this function, which has just started; completions of frames sent have times of this format.
+    pub(super) fn with(mut client: Client, format: TimestampFormat) -> Self {
+        client.bring_up();
         let parents = client.parents();
         // The CQ of `parents` is the last object created; its ring is the page before.
         let cq_ring = client.f.nic.objects.cqs.get(parents.cqn).unwrap().ring.pages[0];
@@ -149,7 +154,11 @@ impl Rig {
         tis.w().ctx(&context);
         let tisn = client.exec(&tis).unwrap().tisn();
         let (send_ring, receive_ring) = (client.pages(1), client.pages(1));
-        let sqn = client.exec(&create_sq(&parents, tisn, send_ring)).unwrap().reply.sqn();
+        let mut create = create_sq(&parents, tisn, send_ring);
+        let mut context = *create.command.ctx();
+        context.w().ts_format(format);
+        create.command.w().ctx(&context);
+        let sqn = client.exec(&create).unwrap().reply.sqn();
         let rqn = client.exec(&create_rq(&parents, receive_ring)).unwrap().reply.rqn();
         let rqtn = client.exec(&create_rqt(&[rqn])).unwrap().reply.rqtn();
         let tirn = client.exec(&create_tir(domain, rqtn)).unwrap().tirn();
@@ -216,10 +225,16 @@ impl Rig {
     fn post_as(&mut self, opcode: WqeOpcode, opmod: u8, eth: &EthSeg, buffer: u64, len: u32) {
         let mut data = DataSeg::ZERO;
         data.w().byte_count(len).lkey(self.key).addr(buffer);
+        self.post_segments(opcode, opmod, &[eth.as_bytes(), data.as_bytes()].concat());
+    }
+
+    /// Posts a WQE of one WQEBB, of these segments after the control segment, and rings.
+    pub(super) fn post_segments(&mut self, opcode: WqeOpcode, opmod: u8, segments: &[u8]) {
         let mut ctrl = CtrlSeg::ZERO;
-        ctrl.w().opmod(opmod).wqe_index(self.posted).opcode(opcode).qp_or_sq(self.sqn).ds(3).ce(CompletionMode::Always);
+        ctrl.w().opmod(opmod).wqe_index(self.posted).opcode(opcode).qp_or_sq(self.sqn).ce(CompletionMode::Always);
+        ctrl.w().ds(1 + (segments.len() / SEGMENT) as u8);
         let place = self.send_ring + u64::from(self.posted % (1 << LOG_SIZE)) * 64;
-        let wqe = [ctrl.as_bytes(), eth.as_bytes(), data.as_bytes()].concat();
+        let wqe = [ctrl.as_bytes(), segments].concat();
         self.client.write(place, &wqe);
         self.posted += 1;
         self.client.write(self.parents.doorbells + 132, &u32::from(self.posted).to_be_bytes());
@@ -229,7 +244,7 @@ impl Rig {
     }
 
     /// Sends the first buffer unchanged.
-    fn send(&mut self, frame: &[u8]) {
+    pub(super) fn send(&mut self, frame: &[u8]) {
         let buffer = self.buffer(0);
         self.client.write(buffer, frame);
         self.post(WqeOpcode::Send, &EthSeg::ZERO, buffer, frame.len() as u32);
@@ -252,7 +267,7 @@ impl Rig {
     }
 
     /// A UDP frame to the function itself, with valid checksums.
-    fn frame(&self, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let mac = self.client.f.nic.objects.vport.mac();
         let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac)
             .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)

@@ -19,3 +19,4 @@ mod rate;
 mod services;
 mod users;
 mod vport;
+mod wait;
