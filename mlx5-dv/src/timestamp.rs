@@ -24,9 +24,22 @@ impl RealTime {
         RealTime { seconds: (timestamp.0 >> 32) as u32, nanoseconds: timestamp.0 as u32 }
     }
 
+    /// The time `later` than this. It wraps as the card's, after 32 bits of seconds.
+    pub fn after(self, later: Duration) -> Self {
+        let sum = self.since_1970().saturating_add(later);
+        RealTime { seconds: sum.as_secs() as u32, nanoseconds: sum.subsec_nanos() }
+    }
+
     /// Time since 1970.
     pub fn since_1970(self) -> Duration {
         Duration::new(self.seconds.into(), self.nanoseconds)
+    }
+}
+
+impl From<RealTime> for Timestamp {
+    /// As in a completion of a queue with `real_time`.
+    fn from(time: RealTime) -> Self {
+        Timestamp(u64::from(time.seconds) << 32 | u64::from(time.nanoseconds))
     }
 }
 
@@ -53,6 +66,12 @@ impl ClockRate {
     /// Nanoseconds from the clock's start to `time`, rounded down. Differences of these are exact to one nanosecond.
     pub fn nanoseconds(self, time: Timestamp) -> u128 {
         u128::from(time.0) * NANOS_OF_MILLISECOND / u128::from(self.khz)
+    }
+
+    /// The time `later` than `time`, rounded up to a tick, also across the clock's wrap.
+    pub fn after(self, time: Timestamp, later: Duration) -> Timestamp {
+        let ticks = (later.as_nanos() * u128::from(self.khz)).div_ceil(NANOS_OF_MILLISECOND);
+        Timestamp(time.0.wrapping_add(ticks as u64))
     }
 
     /// Time from `from` to `to`, also across the clock's wrap. `to` is the later one: the other way round it is a very
@@ -82,6 +101,10 @@ mod tests {
     fn real_time_is_seconds_and_nanoseconds() {
         let time = RealTime::of(Timestamp(1_700_000_000 << 32 | 999_999_999));
         assert_eq!(time, RealTime { seconds: 1_700_000_000, nanoseconds: 999_999_999 });
+        assert_eq!(Timestamp::from(time), Timestamp(1_700_000_000 << 32 | 999_999_999));
+        assert_eq!(time.after(Duration::from_nanos(1)), RealTime { seconds: 1_700_000_001, nanoseconds: 0 });
+        let last = RealTime { seconds: u32::MAX, nanoseconds: 0 };
+        assert_eq!(last.after(Duration::from_secs(1)), RealTime::default());
         assert_eq!(time.since_1970(), Duration::new(1_700_000_000, 999_999_999));
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use mlx5_prm::caps::{CmdHcaCap, PerProtocolNetworkingOffloadCaps};
 use mlx5_prm::cmd::{CreateSqIn, DestroySqIn, ModifySqIn, QueryNicVportContextIn, QuerySqIn};
-use mlx5_prm::ctx::{InlineMode, QueueState, Sqc};
+use mlx5_prm::ctx::{InlineMode, QueueState, Sqc, TimestampFormat};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::check::{NO_USER_INDEX, chosen_timestamps, fits, one_device};
@@ -102,6 +102,8 @@ pub(crate) struct FrameLimits {
     pub multi_packet_segments: u16,
     /// Most bytes of a packet that the card divides into frames, without its headers; 0 if it divides none.
     pub large_send: u32,
+    /// Where the clock of its completions wraps for frames that wait for a time: all ones below; 0 if none can.
+    pub wait_mask: u64,
     /// What the card can do inside of tunnels.
     pub tunnels: TunnelOffloads,
 }
@@ -209,6 +211,7 @@ impl Sq {
             vlan_insertion: ethernet.wqe_vlan_insert() && inline_mode == InlineMode::None,
             longest: longest_frame(device)?,
             multi_packet_segments: if is_multi_packet { longest_wqe.min(MAX_SEGMENTS) } else { 0 },
+            wait_mask: wait_mask(&general, ts_format),
             large_send: match ethernet.max_lso_cap() {
                 0 => 0,
                 log => 1u32.checked_shl(log.into()).unwrap_or(u32::MAX),
@@ -253,6 +256,12 @@ impl Sq {
     /// Whether the card computes checksums of frames (`csum_cap`).
     pub fn has_checksums(&self) -> bool {
         self.limits.checksums
+    }
+
+    /// Whether frames can be held back until a time ([`SendBatch::wait_until`](crate::queue::SendBatch::wait_until);
+    /// `wait_on_time`).
+    pub fn waits_for_times(&self) -> bool {
+        self.limits.wait_mask != 0
     }
 
     /// Whether the card inserts VLAN tags into frames (`wqe_vlan_insert`).
@@ -400,6 +409,19 @@ fn inline_mode(device: &Device, ethernet: &PerProtocolNetworkingOffloadCaps) -> 
     }
 }
 
+/// The clock's bits that are compared with a time to wait for: eight seconds or the next power of two of ticks, as DPDK
+/// has it. 0 on a card that waits for no time.
+fn wait_mask(general: &CmdHcaCap, format: TimestampFormat) -> u64 {
+    const SECONDS: u64 = 8;
+    let khz = u64::from(general.device_frequency_khz());
+    let range = match format {
+        _ if !general.wait_on_time() => 1,
+        TimestampFormat::FreeRunning if khz != 0 => (SECONDS * 1000 * khz).next_power_of_two(),
+        _ => SECONDS << 32,
+    };
+    range - 1
+}
+
 /// Longest frame of the port in bytes, without FCS. The port silently drops longer ones.
 fn longest_frame(device: &Device) -> Result<usize, Error> {
     Ok(device.port()?.mtu.saturating_sub(CHECK_SEQUENCE).into())
@@ -420,6 +442,21 @@ mod tests {
         assert_eq!(log_size(SqOptions::default().wqes(16)).unwrap(), 4);
         assert_eq!(log_size(SqOptions::default().wqes(16).inline_bytes(19)).unwrap(), 5);
         assert_eq!(log_size(SqOptions::default().wqes(16).inline_bytes(0).sges(2)).unwrap(), 4);
+    }
+
+    #[test]
+    fn times_to_wait_for_are_compared_in_half_of_at_least_eight_seconds() {
+        let mut general = CmdHcaCap::ZERO;
+        general.w().device_frequency_khz(1_000_000);
+        let mask = |general: &CmdHcaCap, format| wait_mask(general, format);
+        assert_eq!(mask(&general, TimestampFormat::FreeRunning), 0, "not announced");
+        general.w().wait_on_time(true);
+        assert_eq!(mask(&general, TimestampFormat::FreeRunning), (1 << 33) - 1);
+        for format in [TimestampFormat::RealTime, TimestampFormat::Default] {
+            assert_eq!(mask(&general, format), (1 << 35) - 1);
+        }
+        general.w().device_frequency_khz(156_250);
+        assert_eq!(mask(&general, TimestampFormat::FreeRunning), (1 << 31) - 1);
     }
 
     #[test]

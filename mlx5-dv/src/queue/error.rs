@@ -209,6 +209,12 @@ pub enum PostError {
         /// What it would announce.
         capability: &'static str,
     },
+    /// The card does not hold frames back until a time.
+    #[error(
+        "this card does not hold frames back until a time (wait_on_time): hold the queue to a rate (RateLimit), or post \
+         them when they are due"
+    )]
+    NoWaitOnTime,
     /// Inner checksums of a frame whose tunnel is not given.
     #[error("inner checksums, and no tunnel: see send_in_tunnel")]
     NoTunnel,

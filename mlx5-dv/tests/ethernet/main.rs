@@ -17,3 +17,4 @@ mod rules;
 mod spread;
 mod striding;
 mod tunnels;
+mod wait;

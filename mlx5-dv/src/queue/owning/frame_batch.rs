@@ -7,8 +7,9 @@ use super::in_flight::{InFlight, Refused, RefusedReason, Ticket};
 use crate::memory::DataSegment;
 use crate::objects::{AnyDoorbell, Buffer, MOST_HEADERS, MOST_TUNNEL_HEADERS, TunnelHeaders, VlanTag, headers};
 use crate::queue::completion::decode::Side;
-use crate::queue::error::PostError;
+use crate::queue::error::{Full, PostError};
 use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
+use crate::timestamp::Timestamp;
 
 type Sends<'a> = EthernetSendBatch<'a, AnyDoorbell>;
 
@@ -226,6 +227,23 @@ impl<'a> FrameBatch<'a> {
             // SAFETY: as in `send`.
             unsafe { sends.send_large_in_tunnel(wr_id, flags, tunnel, start, mss, &[rest]) }
         })
+    }
+
+    /// Frames of the queue that are sent after this leave no earlier than `time`, in the clock of its completions: see
+    /// [`SendBatch::wait_until`](crate::queue::SendBatch::wait_until). It takes the place of a frame, has no CQE of its
+    /// own, and completes with the next frame that has one, just before it.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]: [`PostError::NoWaitOnTime`] on a card that waits for no time; [`PostError::Full`] also where
+    /// no frame could follow it.
+    #[inline]
+    pub fn wait_until(&mut self, time: Timestamp) -> Result<Ticket, RefusedReason> {
+        let wr_id = self.in_flight.next(Side::Send)?;
+        if !self.in_flight.may_be_quiet() {
+            return Err(PostError::from(Full).into());
+        }
+        self.sends.as_mut().ok_or(RefusedReason::NotReset)?.wait_until(wr_id, time)?;
+        Ok(self.in_flight.keep_one(Side::Send, None, false))
     }
 
     /// Sends `frame`, which is copied at once. Errors: [`Refused`].

@@ -24,6 +24,7 @@ mod ring;
 pub(super) mod service;
 mod tunnel;
 pub(super) mod umr;
+mod wait;
 mod window;
 pub(super) mod wqe;
 
