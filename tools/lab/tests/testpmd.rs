@@ -4,10 +4,12 @@
 mod common;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, assert_quiet};
-use mlx5_lab::{Build, Guest, Job, Model, Software, rounds};
+use mlx5_lab::{Build, Guest, Job, Model, Software, rounds, verbs_program};
+use tempfile::TempDir;
 
 /// Functions in the order of their PCI addresses: `a`'s, testpmd's ports 0 and 1, `b`'s. The first two share a wire, so
 /// do the last two. A card's functions hear what their switch is told of, and DPDK tells it nothing: the ports are
@@ -94,22 +96,32 @@ const PROMPT: &str = "testpmd> ";
 /// Where its ports send.
 const PEERS: [&str; 2] = ["set eth-peer 0 02:00:00:00:00:0a", "set eth-peer 1 02:00:00:00:00:0b"];
 
+/// Where guests find C programs of ours.
+const C_PROGRAMS: &str = "/opt/c";
+
 /// A guest, the cards of both wires, and what has been asked of testpmd.
 struct Rig {
     lab: Lab,
     far: Model,
+    _programs: TempDir,
 }
 
 impl Rig {
     fn boot(name: &str) -> Result<Self, Report> {
         let (dpdk, linuxptp) = (Software::dpdk()?, Software::linuxptp()?);
         let build = Build::dev(&["mlx5"], &[])?;
-        let (near, far) = (Model::start(&build, 2, &["--real-time-clock"])?, Model::start(&build, 2, &[])?);
+        let near = Model::start(&build, 2, &["--real-time-clock", "--profile", "connectx7"])?;
+        let far = Model::start(&build, 2, &[])?;
+        let programs = tempfile::tempdir()?;
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/timed_frames.c");
+        verbs_program(&source, &programs.path().join("timed_frames"))?;
         let guest = Guest::builder(name).memory_mib(3072).huge_pages_2m(192).share(dpdk.folder(), dpdk.place());
-        let guest = guest.share(linuxptp.folder(), linuxptp.place());
+        let guest = guest.share(linuxptp.folder(), linuxptp.place()).share(programs.path(), C_PROGRAMS);
+        // testpmd's driver reads the real-time clock in the BAR, which Debian's kernel lets nobody map beside its driver.
+        let guest = guest.kernel_arg("iomem=relaxed");
         let sockets = near.sockets().iter().chain(far.sockets());
         let guest = sockets.fold(guest, |guest, socket| guest.nic(socket)).boot()?;
-        let rig = Rig { lab: Lab { guest, model: near }, far };
+        let rig = Rig { lab: Lab { guest, model: near }, far, _programs: programs };
         rig.lab.check(NETWORK, PROBE)?;
         Ok(rig)
     }
@@ -467,6 +479,64 @@ fn times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     Ok(())
 }
 
+/// Port 0 sends bursts that are to leave at times of its real-time clock, which testpmd also writes into the frames: the
+/// driver has the card wait (wait_on_time). The kernel at the other end stamps them by a clock of its own function.
+fn send_times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
+    // Nanoseconds between bursts of four, and between the frames of one.
+    const GAPS: &str = "4000000,500000";
+    const COUNT: usize = 400;
+    testpmd.says(&["port stop all", "port config 0 tx_offload send_on_timestamp on", "port start all"])?;
+    testpmd.says(&["set portlist 0", "set txpkts 128", "set burst 4", &format!("set txtimes {GAPS}")])?;
+    let before = rig.counter("a", "rx_packets_phy")?;
+    let mut receiver = rig.lab.guest.start(&format!(
+        "set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\n\
+         {C_PROGRAMS}/timed_frames a /dev/$(ls /sys/bus/pci/devices/$2/ptp) {COUNT} 2>&1"
+    ))?;
+    receiver.wait_for("ready", SOON)?;
+    testpmd.forward("txonly")?;
+    let said = rig.lab.ended(receiver)?;
+    testpmd.say("stop")?;
+    assert_punctual(&said)?;
+    // What is posted leaves at its times.
+    let [_, sent] = testpmd.counts(0)?;
+    let deadline = Instant::now() + SOON;
+    while rig.counter("a", "rx_packets_phy")? - before < sent {
+        assert!(Instant::now() < deadline, "not all of {sent} frames came");
+    }
+    testpmd.says(&["set txtimes 0,0", "set burst 32", "set txpkts 64", "set portlist 0,1"])?;
+    testpmd.says(&["port stop all", "port config 0 tx_offload send_on_timestamp off", "port start all"])
+}
+
+/// Frames as `timed_frames` prints them: each has left not before its time, those of a queue in order, and some in time.
+fn assert_punctual(said: &str) -> TestResult {
+    let (frames, ahead) = said.split_once("ahead from ").ok_or_else(|| format!("no clock in:\n{said}"))?;
+    let (least, most) = ahead.trim().split_once(" to ").ok_or_else(|| format!("no clock in:\n{said}"))?;
+    let (least, most): (i64, i64) = (least.parse()?, most.parse()?);
+    let numbers = |line: &str| line.split(' ').map(|number| number.parse().ok()).collect::<Option<Vec<i64>>>();
+    let frames: Vec<_> = frames.lines().filter_map(numbers).collect();
+    let mut last = [0; 4];
+    let mut late = Vec::new();
+    for frame in &frames {
+        let [queue, time, came] = frame[..] else { return Err(format!("no frame in:\n{said}").into()) };
+        assert!(time > last[queue as usize], "queue {queue} in:\n{said}");
+        last[queue as usize] = time;
+        assert!(came - time >= least, "{} ns before its time, in:\n{said}", least - (came - time));
+        late.push(came - time - most);
+    }
+    assert!(last.iter().all(|time| *time > 0), "all four queues: {last:?}");
+    late.sort_unstable();
+    let median = late[late.len() / 2];
+    println!(
+        "{} frames, late by {median} ns and {} at most; clocks are known to {} ns",
+        late.len(),
+        late[late.len() - 1],
+        most - least
+    );
+    // A busy machine may be late at times. Without a wait, the last would be early by more than a second.
+    assert!(late[0] < 20_000_000 && most - least < 20_000_000, "the first late by {} ns in:\n{said}", late[0]);
+    Ok(())
+}
+
 /// VLAN tags are taken off and put in, checksums filled in, and large packets cut: by testpmd's ports.
 fn offloads(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     for (end, far, id, address) in [("a", "b", 100, 1), ("b", "a", 200, 2)] {
@@ -579,7 +649,7 @@ fn testpmd_forwards_between_two_kernels() -> TestResult {
     // The last steps change the ports, and leave them so.
     let steps: [(&str, &[Step]); 2] = [
         ("dv_flow_en=0", &[forwards, rules]),
-        ("dv_flow_en=1", &[forwards, swaps, sends, rules, spreads, times, offloads]),
+        ("dv_flow_en=1", &[forwards, swaps, sends, rules, spreads, times, send_times, offloads]),
     ];
     for (flows, steps) in steps {
         let mut testpmd = rig.testpmd(flows, "--rxq=4 --txq=4 --rss-udp")?;
@@ -589,7 +659,7 @@ fn testpmd_forwards_between_two_kernels() -> TestResult {
     }
     forms(&rig)?;
     joins(&rig)?;
-    let Rig { lab, far } = rig;
+    let Rig { lab, far, .. } = rig;
     assert_quiet(&lab.guest.dmesg()?, "mlx5", &lab.model);
     lab.guest.power_off()?;
     assert_lawful(&lab.model);
