@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use mlx5_dv::memory::HostMemory;
 use mlx5_dv::objects::*;
-use mlx5_dv::queue::ethernet::Spread;
+use mlx5_dv::queue::ethernet::{FrameBatch, Frames, Spread};
 use mlx5_dv::queue::*;
 use mlx5_dv::{ClockRate, Device, Error, Events, Gid};
 
@@ -562,6 +562,15 @@ pub const BESIDE: &[Row] = &[
         "",
         ["devx::counters_are_what_linux_shows", "three_ways::owned_functions_count_as_linux_counts"],
         "`PPCNT`, `MPCNT`, `QUERY_VPORT_COUNTER`"
+    ),
+    row!(
+        ["send at a time (DPDK's `RTE_ETH_TX_OFFLOAD_SEND_ON_TIMESTAMP`)"],
+        Whole,
+        [FrameBatch::wait_until, SendBatch < AnyDoorbell, Frames > ::wait_until, Sq::waits_for_times],
+        EVERY,
+        "raw packets",
+        ["testpmd::testpmd_forwards_between_two_kernels"],
+        "Where the card has `wait_on_time`. The judge's own queues, on the software card, which has it as `connectx7`"
     ),
     row!(
         ["fast registration (Linux' `IB_WR_REG_MR`; libmlx5's create_mkey, wr_mr_list, wr_mr_interleaved)"],

@@ -145,12 +145,12 @@ mod tests {
         // Less than a billionth counts: 46 us in 10^6 seconds.
         assert!(clock.adjust(Rate::of_scaled_millionths(3), at(30)));
         assert_eq!(read(&clock, at(1_000_030)), (1_000_029, 999_045_776));
-        for (rate, gone) in [(0, 1000), (1_000_000, 1001), (-1_000_000, 999), (67_108_863, 1067), (-67_108_863, 932)] {
+        for rate in [0, 1_000_000, -1_000_000, (1 << 26) - 1, 1 - (1 << 26)] {
             clock.set(Duration::ZERO, start);
             assert!(clock.adjust(Rate::of_billionths(rate), start));
-            let passed = clock.time_of(Duration::from_micros(1000));
+            let passed = clock.time_of(Duration::from_millis(1));
             let shown = clock.at(start + passed);
-            assert!((1_000_000..1_000_004).contains(&shown), "{shown} at {rate}, after {passed:?}, not {gone}");
+            assert!((1_000_000..1_000_004).contains(&shown), "{shown} at {rate}, after {passed:?}");
         }
         let most = 1 << RealTime::LOG_MAX_ADJUSTMENT;
         let mut takes = |parts| clock.adjust(Rate::of_billionths(parts), at(30));
