@@ -117,7 +117,7 @@ impl Rig {
         verbs_program(&source, &programs.path().join("timed_frames"))?;
         let guest = Guest::builder(name).memory_mib(3072).huge_pages_2m(192).share(dpdk.folder(), dpdk.place());
         let guest = guest.share(linuxptp.folder(), linuxptp.place()).share(programs.path(), C_PROGRAMS);
-        // testpmd's driver reads the real-time clock in the BAR, which Debian's kernel lets nobody map beside its driver.
+        // testpmd's driver reads the real-time clock in the BAR, which Debian's kernel lets nobody map but its own.
         let guest = guest.kernel_arg("iomem=relaxed");
         let sockets = near.sockets().iter().chain(far.sockets());
         let guest = sockets.fold(guest, |guest, socket| guest.nic(socket)).boot()?;
@@ -479,8 +479,8 @@ fn times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     Ok(())
 }
 
-/// Port 0 sends bursts that are to leave at times of its real-time clock, which testpmd also writes into the frames: the
-/// driver has the card wait (wait_on_time). The kernel at the other end stamps them by a clock of its own function.
+/// Port 0 sends bursts that are to leave at times of its real-time clock, which testpmd also writes into the frames:
+/// its driver has the card wait (wait_on_time). The kernel at the other end stamps them by its own function's clock.
 fn send_times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     // Nanoseconds between bursts of four, and between the frames of one.
     const GAPS: &str = "4000000,500000";
@@ -507,7 +507,7 @@ fn send_times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     testpmd.says(&["port stop all", "port config 0 tx_offload send_on_timestamp off", "port start all"])
 }
 
-/// Frames as `timed_frames` prints them: each has left not before its time, those of a queue in order, and some in time.
+/// Frames as `timed_frames` prints them: none has left before its time, those of a queue in order, and some in time.
 fn assert_punctual(said: &str) -> TestResult {
     let (frames, ahead) = said.split_once("ahead from ").ok_or_else(|| format!("no clock in:\n{said}"))?;
     let (least, most) = ahead.trim().split_once(" to ").ok_or_else(|| format!("no clock in:\n{said}"))?;

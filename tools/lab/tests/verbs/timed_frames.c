@@ -1,8 +1,7 @@
 /*
- * Frames of testpmd's txonly mode that say when they are to leave: `timed_frames NAMESPACE CLOCK COUNT` receives COUNT of
- * them by eth0 of the namespace, and prints for each its queue, that time (0 if it has none), and the hardware timestamp
- * with which it arrived. In the end it prints how far the clock of eth0 is ahead of CLOCK, a PTP clock: from what to what
- * that may be.
+ * Frames of testpmd's txonly mode that say when they are to leave: `timed_frames NAMESPACE CLOCK COUNT` receives COUNT
+ * of them by eth0 of the namespace, and prints for each its queue, that time, and the hardware timestamp with which it
+ * arrived. In the end it prints how far the clock of eth0 is ahead of CLOCK, a PTP clock: two limits.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
