@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mlx5_prm::ctx::InlineMode;
-use mlx5_prm::wqe::{EthSeg, SEGMENT, WqeOpcode};
+use mlx5_prm::wqe::{EthSeg, SEGMENT, WaitCondition, WaitOpmod, WaitSeg, WqeOpcode};
 use uar::SendDoorbell;
 
 use super::ring::{Room, SendRing};
@@ -16,6 +16,7 @@ use crate::objects::{
     most_headers,
 };
 use crate::queue::error::PostError;
+use crate::timestamp::Timestamp;
 
 /// Inline bytes in the Ethernet segment itself.
 const IN_SEGMENT: usize = 2;
@@ -121,6 +122,36 @@ impl Head for Tagged<'_> {
             .inline_hdr_sz(if self.is_service { SERVICE } else { 0 })
             .inline_hdr_start(self.tci);
         room.store(at, zerocopy::transmute!(segment));
+    }
+}
+
+/// A time to wait for, of a clock that wraps after `mask`: 0 if the card waits for none. PRM "Wait on Data Segment".
+struct Until {
+    time: Timestamp,
+    mask: u64,
+}
+
+impl Head for Until {
+    const OPMOD: u8 = WaitOpmod::Time.number() as u8;
+
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        size_of::<WaitSeg>() / SEGMENT
+    }
+
+    #[inline(always)]
+    fn check(&self, _: u64) -> Result<(), PostError> {
+        if self.mask == 0 { Err(PostError::NoWaitOnTime) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>, at: usize) {
+        let mut segment = WaitSeg::ZERO;
+        // The time is less than the clock's.
+        segment.w().operation(WaitCondition::CyclicSmaller.number() as u8).value(self.time.0).mask(self.mask);
+        let [first, second]: [[u64; 2]; 2] = zerocopy::transmute!(segment);
+        room.store(at, first);
+        room.store(at + 1, second);
     }
 }
 
@@ -331,5 +362,25 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: FrameFlags, frame: &[u8]) -> Result<(), PostError> {
         self.post_frame(wr_id, flags, frame, &[])
+    }
+
+    /// Frames posted after this leave no earlier than `time`, in the clock of the queue's completions: in ticks
+    /// ([`Device::timestamp`](crate::Device::timestamp)), or for a queue with
+    /// [`real_time`](crate::objects::SqOptions::real_time) in real time ([`Timestamp::from`] a
+    /// [`RealTime`](crate::RealTime)). Frames before it, and other queues, do not wait.
+    ///
+    /// The card compares times modulo at least eight seconds: one that is four seconds ahead, or more, may have passed
+    /// for it. One that has passed holds nothing back. The queue keeps its order: a frame for an earlier time that is
+    /// posted later leaves later.
+    ///
+    /// It takes a WQEBB and has no completion, but of its failure; it is retired with the next frame that has one.
+    ///
+    /// # Errors
+    /// [`PostError::NoWaitOnTime`] on a card that waits for no time (`wait_on_time`); [`PostError::Full`].
+    #[inline]
+    pub fn wait_until(&mut self, wr_id: u64, time: Timestamp) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::Wait, wr_id, flags: WrFlags::empty(), imm: 0 };
+        let mask = self.service.limits().wait_mask;
+        self.post_elements(request, Until { time, mask }, &[])
     }
 }

@@ -24,7 +24,6 @@ mod ring;
 pub(super) mod service;
 mod tunnel;
 pub(super) mod umr;
-mod wait;
 mod window;
 pub(super) mod wqe;
 
