@@ -2,13 +2,19 @@
 //! of the kernel's mlx5e. The kernels count what testpmd forwards and compare its contents.
 
 mod common;
+#[path = "common/our_end.rs"]
+mod our_end;
 
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, assert_quiet};
+use etherparse::PacketBuilder;
+use mlx5_dv::objects::Pd;
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
 use mlx5_lab::{Build, Guest, Job, Model, Software, rounds, verbs_program};
+use our_end::OurEnd;
 use tempfile::TempDir;
 
 /// Functions in the order of their PCI addresses: `a`'s, testpmd's ports 0 and 1, `b`'s. The first two share a wire, so
@@ -110,7 +116,8 @@ impl Rig {
     fn boot(name: &str) -> Result<Self, Report> {
         let (dpdk, linuxptp) = (Software::dpdk()?, Software::linuxptp()?);
         let build = Build::dev(&["mlx5"], &[])?;
-        let near = Model::start(&build, 2, &["--real-time-clock", "--profile", "connectx7"])?;
+        // The third function of that wire is for ourselves.
+        let near = Model::start(&build, 3, &["--real-time-clock", "--profile", "connectx7"])?;
         let far = Model::start(&build, 2, &[])?;
         let programs = tempfile::tempdir()?;
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/timed_frames.c");
@@ -119,7 +126,7 @@ impl Rig {
         let guest = guest.share(linuxptp.folder(), linuxptp.place()).share(programs.path(), C_PROGRAMS);
         // testpmd's driver reads the real-time clock in the BAR, which Debian's kernel lets nobody map but its own.
         let guest = guest.kernel_arg("iomem=relaxed");
-        let sockets = near.sockets().iter().chain(far.sockets());
+        let sockets = near.sockets()[..2].iter().chain(far.sockets());
         let guest = sockets.fold(guest, |guest, socket| guest.nic(socket)).boot()?;
         let rig = Rig { lab: Lab { guest, model: near }, far, _programs: programs };
         rig.lab.check(NETWORK, PROBE)?;
@@ -132,15 +139,30 @@ impl Rig {
 
     /// Sets or reads the clock of port 0's function, as the kernel has it: nanoseconds.
     fn port_clock(&self, command: &str) -> Result<u64, Report> {
+        self.clock(2, command)
+    }
+
+    /// The same of function `number`, from 1.
+    fn clock(&self, number: usize, command: &str) -> Result<u64, Report> {
         let said = self.check(&format!(
             "set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\n\
-             {} phc_ctl /dev/$(ls /sys/bus/pci/devices/$2/ptp) -- {command}",
+             {} phc_ctl /dev/$(ls /sys/bus/pci/devices/${number}/ptp) -- {command}",
             Software::LINUXPTP
         ))?;
         // "set clock time to S.N or ...", "clock time is S.N or ...".
         let time = said.split_once("clock time ").and_then(|(_, rest)| rest.split_whitespace().nth(1)?.split_once('.'));
         let (seconds, nanoseconds) = time.ok_or_else(|| format!("no time in:\n{said}"))?;
         Ok(seconds.parse::<u64>()? * 1_000_000_000 + nanoseconds.parse::<u64>()?)
+    }
+
+    /// Starts what prints `count` frames of `a` that say when they are to leave.
+    fn timed_frames(&self, count: usize) -> Result<Job<'_>, Report> {
+        let mut receiver = self.lab.guest.start(&format!(
+            "set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\n\
+             {C_PROGRAMS}/timed_frames a /dev/$(ls /sys/bus/pci/devices/$2/ptp) {count} 2>&1"
+        ))?;
+        receiver.wait_for("ready", SOON)?;
+        Ok(receiver)
     }
 
     /// Sends MiB from `a` to `b` over TCP, and compares them.
@@ -479,6 +501,24 @@ fn times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     Ok(())
 }
 
+/// Port 0 sends our own frames back, of random sizes, headers and offloads, many by one work request: each is counted
+/// and has its contents unchanged.
+fn returns_ours(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
+    let count = rounds(10_000, 10_000_000) as u64;
+    let port =
+        rig.check("set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\ncat /sys/bus/pci/devices/$2/net/*/address")?;
+    let mut ours = OurEnd::open(&rig.lab.model.sockets()[2], port.trim())?;
+    testpmd.say("set portlist 0")?;
+    testpmd.forward("macswap")?;
+    let begin = Instant::now();
+    let together = ours.exchange(count).map_err(|error| rig.lab.explain(format!("{error:?}")))?;
+    println!("{count} frames in {:?}, {together} of them with others", begin.elapsed());
+    testpmd.say("stop")?;
+    assert_eq!(testpmd.counts(0)?, [count; 2]);
+    assert!(together > count / 2, "{together}");
+    testpmd.says(&["set portlist 0,1"])
+}
+
 /// Port 0 sends bursts that are to leave at times of its real-time clock, which testpmd also writes into the frames:
 /// its driver has the card wait (wait_on_time). The kernel at the other end stamps them by its own function's clock.
 fn send_times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
@@ -488,15 +528,13 @@ fn send_times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     testpmd.says(&["port stop all", "port config 0 tx_offload send_on_timestamp on", "port start all"])?;
     testpmd.says(&["set portlist 0", "set txpkts 128", "set burst 4", &format!("set txtimes {GAPS}")])?;
     let before = rig.counter("a", "rx_packets_phy")?;
-    let mut receiver = rig.lab.guest.start(&format!(
-        "set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\n\
-         {C_PROGRAMS}/timed_frames a /dev/$(ls /sys/bus/pci/devices/$2/ptp) {COUNT} 2>&1"
-    ))?;
-    receiver.wait_for("ready", SOON)?;
+    let receiver = rig.timed_frames(COUNT)?;
     testpmd.forward("txonly")?;
     let said = rig.lab.ended(receiver)?;
     testpmd.say("stop")?;
-    assert_punctual(&said)?;
+    let (frames, ahead) = said.split_once("ahead from ").ok_or_else(|| format!("no clock in:\n{said}"))?;
+    let (least, most) = ahead.trim().split_once(" to ").ok_or_else(|| format!("no clock in:\n{said}"))?;
+    assert_punctual(frames, [least.parse()?, most.parse()?])?;
     // What is posted leaves at its times.
     let [_, sent] = testpmd.counts(0)?;
     let deadline = Instant::now() + SOON;
@@ -507,13 +545,51 @@ fn send_times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     testpmd.says(&["port stop all", "port config 0 tx_offload send_on_timestamp off", "port start all"])
 }
 
-/// Frames as `timed_frames` prints them: none has left before its time, those of a queue in order, and some in time.
-fn assert_punctual(said: &str) -> TestResult {
-    let (frames, ahead) = said.split_once("ahead from ").ok_or_else(|| format!("no clock in:\n{said}"))?;
-    let (least, most) = ahead.trim().split_once(" to ").ok_or_else(|| format!("no clock in:\n{said}"))?;
-    let (least, most): (i64, i64) = (least.parse()?, most.parse()?);
+/// Our queues send frames that are to leave at times of our function's clock, in the form of testpmd's. The kernel at
+/// the other end stamps them by its own function's.
+fn ours_send_times(rig: &Rig) -> TestResult {
+    // Of each queue, and milliseconds between them.
+    const COUNT: u64 = 20;
+    const GAP: u64 = 100;
+    let device = mlx5_open::open(&format!("vfio-user:{}", rig.lab.model.sockets()[2].display()))?;
+    let options = EthernetOptions::default().inline_bytes(128).real_time();
+    let mut queues = EthernetQueue::several(&Pd::alloc(&device)?, 4, &options)?;
+    let receiver = rig.timed_frames(4 * COUNT as usize)?;
+    let begin = device.real_time()?;
+    for (number, queue) in (0..).zip(&mut queues) {
+        let mut batch = queue.batch();
+        for each in 1..=COUNT {
+            let time = begin.after(Duration::from_millis(GAP * each + 25 * u64::from(number)));
+            let nanoseconds = time.since_1970().as_nanos() as u64;
+            let mark = [&0xbeef_c0de_u32.to_be_bytes()[..], &[0, 0], &u16::to_be_bytes(number)].concat();
+            let mut frame = Vec::new();
+            PacketBuilder::ethernet2(device.mac().0, [2, 0, 0, 0, 0, 0xa])
+                .ipv4([10, 0, 0, 7], [10, 0, 0, 1], 64)
+                .udp(7, 9)
+                .write(&mut frame, &[&mark[..], &nanoseconds.to_be_bytes()].concat())?;
+            batch.wait_until(time.into())?;
+            batch.send_inline(&frame, FrameFlags::empty())?;
+        }
+    }
+    let said = rig.lab.ended(receiver)?;
+    let ours = || Ok::<_, Report>(device.real_time()?.since_1970().as_nanos() as i64);
+    let deadline = Instant::now() + TRAFFIC;
+    let limits = loop {
+        let (before, theirs, after) = (ours()?, rig.clock(1, "get")? as i64, ours()?);
+        // Known better than by the time that all frames take, or nothing is judged.
+        if after - before < Duration::from_millis(GAP * COUNT / 2).as_nanos() as i64 {
+            break [theirs - after, theirs - before];
+        }
+        assert!(Instant::now() < deadline, "the clocks are not read near each other: {before} to {after}");
+    };
+    assert_punctual(said.split("ahead").next().unwrap_or_default(), limits)
+}
+
+/// Frames as `timed_frames` prints them, by a clock that is ahead by nanoseconds between two limits: none has left
+/// before its time, those of a queue came in order, and some in time.
+fn assert_punctual(said: &str, [least, most]: [i64; 2]) -> TestResult {
     let numbers = |line: &str| line.split(' ').map(|number| number.parse().ok()).collect::<Option<Vec<i64>>>();
-    let frames: Vec<_> = frames.lines().filter_map(numbers).collect();
+    let frames: Vec<_> = said.lines().filter_map(numbers).collect();
     let mut last = [0; 4];
     let mut late = Vec::new();
     for frame in &frames {
@@ -525,15 +601,11 @@ fn assert_punctual(said: &str) -> TestResult {
     }
     assert!(last.iter().all(|time| *time > 0), "all four queues: {last:?}");
     late.sort_unstable();
-    let median = late[late.len() / 2];
-    println!(
-        "{} frames, late by {median} ns and {} at most; clocks are known to {} ns",
-        late.len(),
-        late[late.len() - 1],
-        most - least
-    );
-    // A busy machine may be late at times. Without a wait, the last would be early by more than a second.
-    assert!(late[0] < 20_000_000 && most - least < 20_000_000, "the first late by {} ns in:\n{said}", late[0]);
+    let (median, worst) = (late[late.len() / 2], late[late.len() - 1]);
+    println!("{} frames, late by {median} ns, {worst} at most; clocks are known to {} ns", late.len(), most - least);
+    // A busy machine may be late. Without a wait, the last would be early by more than that.
+    const LATE: i64 = 1_000_000_000;
+    assert!(late[0] < LATE, "the first late by {} ns in:\n{said}", late[0]);
     Ok(())
 }
 
@@ -649,7 +721,7 @@ fn testpmd_forwards_between_two_kernels() -> TestResult {
     // The last steps change the ports, and leave them so.
     let steps: [(&str, &[Step]); 2] = [
         ("dv_flow_en=0", &[forwards, rules]),
-        ("dv_flow_en=1", &[forwards, swaps, sends, rules, spreads, times, send_times, offloads]),
+        ("dv_flow_en=1", &[forwards, swaps, returns_ours, sends, rules, spreads, times, send_times, offloads]),
     ];
     for (flows, steps) in steps {
         let mut testpmd = rig.testpmd(flows, "--rxq=4 --txq=4 --rss-udp")?;
@@ -657,6 +729,7 @@ fn testpmd_forwards_between_two_kernels() -> TestResult {
         steps.iter().try_for_each(|step| step(&rig, &mut testpmd))?;
         testpmd.quit()?;
     }
+    ours_send_times(&rig)?;
     forms(&rig)?;
     joins(&rig)?;
     let Rig { lab, far, .. } = rig;

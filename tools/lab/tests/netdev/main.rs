@@ -8,6 +8,8 @@ mod iperf;
 mod lives;
 mod lro;
 mod net;
+#[path = "../common/our_end.rs"]
+mod our_end;
 mod packet_plane;
 mod settings;
 mod traffic;
@@ -48,6 +50,7 @@ fn network_devices_talk() -> TestResult {
     packet_plane::each_form_of_queue(&net)?;
     net.lab.assert_quiet()?;
     tunnels::each(&net)?;
+    packet_plane::our_frames_come_back(&net)?;
     iperf::tcp(&net, &common::build()?)?;
     virtio_card(&net)?;
     settings::assert_healthy(&net)?;

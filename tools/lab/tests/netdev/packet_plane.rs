@@ -1,9 +1,14 @@
 //! The forms of queues that mlx5e may choose: striding receive queues, compressed completions, multi-packet WQEs. Each
 //! is switched on and off under traffic, whose contents are compared, and mlx5e's own counters say that it was used.
 
-use crate::common::TestResult;
+use std::time::Instant;
+
+use mlx5_lab::rounds;
+
+use crate::common::{SOON, TestResult};
 use crate::counters;
 use crate::net::Net;
+use crate::our_end::OurEnd;
 use crate::traffic;
 
 /// Private flags of both ends, each `on` or `off`: striding receive queues, compression, multi-packet WQEs.
@@ -34,7 +39,7 @@ pub fn each_form_of_queue(net: &Net) -> TestResult {
         let before = counters::Counters::of(net, "b")?;
         traffic::tcp(net, 5, "a", "b", "10.0.0.2")?;
         traffic::udp(net, "a", "b", "10.0.0.2")?;
-        net.check(FLOOD, crate::common::SOON)?;
+        net.check(FLOOD, SOON)?;
         net.ping("10.0.0.2", 1400)?;
         let after = counters::Counters::of(net, "b")?;
         let blocks = after.since(&before, "rx_cqe_compress_blks");
@@ -60,3 +65,39 @@ fn hash(net: &Net, value: &str) -> TestResult {
 /// Bursts of small datagrams, one after another.
 const FLOOD: &str =
     "ip netns exec a bash -c 'for each in $(seq 300); do echo > /dev/udp/10.0.0.2/9; done' 2>/dev/null || true";
+
+/// `a`, whose address is `$1`, sends back what reaches it from `$2`, with the addresses swapped: whole frames, as they
+/// came.
+const RETURN: &str = r#"
+set -e
+ip netns exec a ethtool -K eth0 gro off rx-vlan-filter off
+tc -n a qdisc add dev eth0 clsact
+tc -n a filter add dev eth0 ingress protocol all prio 1 flower skip_hw src_mac $2 \
+    action pedit ex munge eth src set $1 munge eth dst set $2 pipe action mirred egress redirect dev eth0
+"#;
+
+const KEEP: &str = r#"
+set -e
+tc -n a qdisc del dev eth0 clsact
+ip netns exec a ethtool -K eth0 gro on rx-vlan-filter on
+"#;
+
+/// Our own frames, of random sizes, headers and offloads, many by one work request, come back by mlx5e, each once and
+/// with its contents unchanged.
+pub fn our_frames_come_back(net: &Net) -> TestResult {
+    let count = rounds(10_000, 10_000_000) as u64;
+    let theirs = net.run("a", "cat /sys/class/net/eth0/address")?;
+    let mut ours = OurEnd::open(&net.lab.model.sockets()[2], theirs.trim())?;
+    net.check(&format!("set -- {} {}\n{RETURN}", theirs.trim(), ours.macs[0]), SOON)?;
+    let before = [net.counter("a", "rx_packets_phy")?, net.counter("a", "tx_packets_phy")?];
+    let begin = Instant::now();
+    let together = ours.exchange(count).map_err(|error| net.lab.explain(format!("{error:?}")))?;
+    println!("{count} frames in {:?}, {together} of them with others", begin.elapsed());
+    let after = [net.counter("a", "rx_packets_phy")?, net.counter("a", "tx_packets_phy")?];
+    assert!(together > count / 2, "{together}");
+    for way in 0..2 {
+        assert!(after[way] - before[way] >= count, "{before:?}, {after:?}");
+    }
+    net.check(KEEP, SOON)?;
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! Our end of a wire, on this host: raw Ethernet queues of a function over vfio-user, whose frames a peer sends back.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Instant;
+
+use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, PacketBuilder};
+use mlx5_dv::Mac;
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, VlanTag};
+use mlx5_dv::queue::Side;
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, ReceivedFrame};
+
+use crate::common::{Report, TRAFFIC, TestResult};
+
+/// Frames under way at most: fewer than the peers' rings have receives.
+const WINDOW: usize = 256;
+/// Receives, and buffers to send from.
+const DEPTH: usize = 512;
+/// Bytes of a buffer.
+const BUFFER: usize = 2048;
+/// Frames of a burst at most.
+const BURST: u64 = 40;
+/// Lengths without FCS: what Ethernet pads to, and the longest of an MTU of 1500.
+const SHORTEST: usize = 60;
+const LONGEST: usize = 1514;
+/// The UDP port of RoCE, whose packets are not for Ethernet queues.
+const ROCE: u16 = 4791;
+/// Where the headers of layer 3 begin.
+const L3: usize = 14;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn one_in(&mut self, limit: u64) -> bool {
+        self.below(limit) == 0
+    }
+
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        std::array::from_fn(|_| self.next() as u8)
+    }
+}
+
+/// What is in a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    NoIp,
+    Ipv4,
+    Ipv6,
+}
+
+/// Our end, and what is under way.
+pub struct OurEnd {
+    queue: EthernetQueue,
+    free: Vec<Buffer>,
+    received: Vec<ReceivedFrame>,
+    /// Our address, and the peer's.
+    pub macs: [Mac; 2],
+    random: Random,
+    /// Each frame as it has to come back.
+    under_way: HashMap<u64, Vec<u8>>,
+    sent: u64,
+    /// Of these, how many went out by multi-packet work requests.
+    together: u64,
+}
+
+impl OurEnd {
+    /// Takes the function at `socket`, to send to `peer`.
+    pub fn open(socket: &Path, peer: &str) -> Result<Self, Report> {
+        let device = mlx5_open::open(&format!("vfio-user:{}", socket.display()))?;
+        let pd = Pd::alloc(&device)?;
+        let options = EthernetOptions::default().send_depth(2 * DEPTH as u32).recv_depth(DEPTH as u32);
+        let mut queue = EthernetQueue::new(&pd, options)?;
+        assert!(queue.sq().most_packets() > 1, "multi-packet work requests are what is tried");
+        queue.listen(&[])?;
+        let buffers = |access| -> Result<Vec<Buffer>, Report> {
+            Ok(MemoryRegion::allocate(&pd, DEPTH * BUFFER, access)?.buffers(BUFFER)?)
+        };
+        let free = buffers(AccessFlags::empty())?;
+        queue.receives().receive_each(&mut buffers(AccessFlags::LOCAL_WRITE)?)?;
+        Ok(OurEnd {
+            queue,
+            free,
+            received: Vec::new(),
+            macs: [device.mac(), peer.parse()?],
+            random: Random(16),
+            under_way: HashMap::new(),
+            sent: 0,
+            together: 0,
+        })
+    }
+
+    /// Sends `count` frames, which the peer sends back with their addresses swapped: each comes once and as it has to
+    /// be. Returns how many of them went out by multi-packet work requests.
+    pub fn exchange(&mut self, count: u64) -> Result<u64, Report> {
+        let (end, before) = (self.sent + count, self.together);
+        let mut deadline = Instant::now() + TRAFFIC;
+        while self.sent < end || !self.under_way.is_empty() {
+            let room = WINDOW - self.under_way.len();
+            if room >= BURST as usize && self.sent < end {
+                let most = (1 + self.random.below(BURST)).min(end - self.sent);
+                self.burst(most)?;
+            }
+            if self.poll()? {
+                deadline = Instant::now() + TRAFFIC;
+            }
+            if Instant::now() > deadline {
+                let (lost, of) = (self.under_way.len(), self.sent);
+                return Err(format!("{lost} of {of} frames have not come back").into());
+            }
+        }
+        Ok(self.together - before)
+    }
+
+    /// Sends so many frames with one doorbell: those with the same offloads together, some others alone.
+    fn burst(&mut self, most: u64) -> TestResult {
+        let end = self.sent + most;
+        while self.sent < end {
+            let (flags, kind) = match self.random.below(4) {
+                0 => (FrameFlags::L4_CHECKSUM, Some(Kind::Ipv6)),
+                1 => (FrameFlags::L3_CHECKSUM | FrameFlags::L4_CHECKSUM, Some(Kind::Ipv4)),
+                _ => (FrameFlags::empty(), None),
+            };
+            let tag = self.random.one_in(8).then(|| self.tag());
+            let count = if tag.is_some() { 1 } else { (1 + self.random.below(12)).min(end - self.sent) };
+            let mut buffers = (0..count).map(|_| self.frame(flags, kind, tag)).collect::<Result<Vec<_>, _>>()?;
+            let mut batch = self.queue.batch();
+            match (tag, buffers.pop()) {
+                (Some(tag), Some(buffer)) => _ = batch.send_tagged(buffer, flags, tag)?,
+                (None, Some(last)) => {
+                    buffers.push(last);
+                    self.together += if count > 1 { count } else { 0 };
+                    batch.send_each(&mut buffers, flags)?;
+                }
+                (_, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn tag(&mut self) -> VlanTag {
+        let (priority, vlan) = (self.random.below(8) as u8, 1 + self.random.below(4094) as u16);
+        VlanTag { ethertype: 0x8100, priority, vlan }
+    }
+
+    /// The next frame, in a buffer. The card computes checksums as `flags` say, and inserts `tag`.
+    fn frame(&mut self, flags: FrameFlags, kind: Option<Kind>, tag: Option<VlanTag>) -> Result<Buffer, Report> {
+        let drawn = [Kind::NoIp, Kind::Ipv4, Kind::Ipv6][self.random.below(3) as usize];
+        let mut bytes = self.bytes(kind.unwrap_or(drawn))?;
+        let mut wanted = bytes.clone();
+        wanted[..6].copy_from_slice(&self.macs[0].0);
+        wanted[6..12].copy_from_slice(&self.macs[1].0);
+        if let Some(tag) = tag {
+            let tci = u16::from(tag.priority) << 13 | tag.vlan;
+            wanted.splice(12..12, [0x81, 0, (tci >> 8) as u8, tci as u8]);
+        }
+        // What the card has to fill in.
+        if flags.contains(FrameFlags::L3_CHECKSUM) {
+            bytes[L3 + 10..L3 + 12].copy_from_slice(&self.random.bytes::<2>());
+        }
+        if flags.contains(FrameFlags::L4_CHECKSUM) {
+            let at = l4_checksum(&bytes);
+            bytes[at..at + 2].copy_from_slice(&self.random.bytes::<2>());
+        }
+        self.under_way.insert(self.sent, wanted);
+        self.sent += 1;
+        let mut buffer = self.free.pop().ok_or("no buffer is free")?;
+        buffer.set_len(BUFFER);
+        buffer.write(0, &bytes);
+        buffer.set_len(bytes.len());
+        Ok(buffer)
+    }
+
+    /// The bytes of the next frame, with right checksums: they end with its number.
+    fn bytes(&mut self, kind: Kind) -> Result<Vec<u8>, Report> {
+        let [from, to] = self.macs;
+        let random = &mut self.random;
+        let options = if kind == Kind::Ipv4 { 4 * random.below(11) as usize } else { 0 };
+        let is_udp = random.one_in(2);
+        let ip = match kind {
+            Kind::NoIp => 0,
+            Kind::Ipv4 => 20 + options,
+            Kind::Ipv6 => 40,
+        };
+        let headers = L3 + if ip == 0 { 0 } else { ip + if is_udp { 8 } else { 20 } };
+        let least = SHORTEST.saturating_sub(headers).max(8);
+        // Half of them short.
+        let most = if random.one_in(2) { least + 64 } else { LONGEST - headers };
+        let mut payload = vec![random.next() as u8; least + random.below((most - least) as u64 + 1) as usize];
+        let end = payload.len() - 8;
+        payload[end..].copy_from_slice(&self.sent.to_be_bytes());
+        if kind == Kind::NoIp {
+            return Ok([&to.0[..], &from.0, &[0x88, 0xb5], &payload].concat());
+        }
+        let step = PacketBuilder::ethernet2(from.0, to.0).ip(addresses(random, kind == Kind::Ipv4, options)?);
+        let (source, destination) = (random.next() as u16, random.below(ROCE.into()) as u16);
+        let mut bytes = Vec::with_capacity(LONGEST);
+        match is_udp {
+            true => step.udp(source, destination).write(&mut bytes, &payload)?,
+            false => {
+                let step = step.tcp(source, destination, random.next() as u32, random.next() as u16);
+                let step = if random.one_in(4) { step.syn() } else { step.ack(random.next() as u32) };
+                step.write(&mut bytes, &payload)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Takes what was sent and what has come. Returns whether anything has.
+    fn poll(&mut self) -> Result<bool, Report> {
+        if let Some(failed) = self.queue.poll_into(&mut self.received, &mut self.free, WINDOW)? {
+            return Err(format!("{failed:?}").into());
+        }
+        let mut posts = Vec::new();
+        for ReceivedFrame { mut buffer, completion } in self.received.drain(..) {
+            assert_eq!(completion.work.side, Side::Receive);
+            let mut bytes = vec![0; buffer.len()];
+            buffer.read(0, &mut bytes);
+            let number = bytes.last_chunk().map_or(0, |number| u64::from_be_bytes(*number));
+            let wanted = self.under_way.remove(&number);
+            let wanted = wanted.ok_or_else(|| format!("frame {number} came twice, or of nobody: {bytes:02x?}"))?;
+            assert_eq!(bytes, wanted, "frame {number}");
+            buffer.set_len(BUFFER);
+            posts.push(buffer);
+        }
+        let any = !posts.is_empty();
+        self.queue.receives().receive_each(&mut posts)?;
+        Ok(any)
+    }
+}
+
+/// Where the checksum of TCP or UDP is in a frame of IP.
+fn l4_checksum(frame: &[u8]) -> usize {
+    let (ip, protocol) = match frame[L3] >> 4 {
+        4 => (usize::from(frame[L3] & 15) * 4, frame[L3 + 9]),
+        _ => (40, frame[L3 + 6]),
+    };
+    const UDP: u8 = 17;
+    L3 + ip + if protocol == UDP { 6 } else { 16 }
+}
+
+fn addresses(random: &mut Random, is_v4: bool, options: usize) -> Result<IpHeaders, Report> {
+    if is_v4 {
+        // The builder sets lengths, protocol and checksum.
+        let mut header = Ipv4Header::new(0, 64, 17.into(), random.bytes(), random.bytes())?;
+        // NOPs.
+        header.options = vec![1; options][..].try_into()?;
+        return Ok(IpHeaders::Ipv4(header, Default::default()));
+    }
+    let (source, destination) = (random.bytes(), random.bytes());
+    let header = Ipv6Header { hop_limit: 64, source, destination, ..Default::default() };
+    Ok(IpHeaders::Ipv6(header, Default::default()))
+}
