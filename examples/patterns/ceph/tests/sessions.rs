@@ -3,12 +3,11 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::{LONG, Pair, SERVER, pattern, small};
 use mlx5_ceph::msgr2::Message;
-use mlx5_ceph::wire::{OSD_OP, OsdOp, OsdReply};
+use mlx5_ceph::wire::{Data, OSD_OP, OsdOp, OsdReply};
 use mlx5_ceph::{Event, Messenger, MessengerOptions, PeerId};
 
 struct Ends {
@@ -27,7 +26,7 @@ const BYTES: usize = 5000;
 
 fn operation(tid: u64) -> Message {
     let op = OsdOp { object: "object".into(), pool: 1, tid, bytes: BYTES as u32 };
-    Message::new(op.header(), op.encode(), Arc::new(pattern(tid as usize, BYTES)))
+    Message::new(op.header(), op.encode(), pattern(tid as usize, BYTES).into())
 }
 
 impl Ends {
@@ -53,7 +52,7 @@ impl Ends {
                 assert!(*message.data == pattern(op.tid as usize, BYTES), "operation {} came changed", op.tid);
                 self.came.entry(from).or_default().push(op.tid);
                 let reply = OsdReply { object: op.object, result: 0 };
-                self.server.send(from, Message::new(reply.header(op.tid), reply.encode(), Arc::default()));
+                self.server.send(from, Message::new(reply.header(op.tid), reply.encode(), Data::default()));
             }
         }
         while let Some(event) = self.client.next_event() {

@@ -1,13 +1,14 @@
 //! What a protocol has to say, until a stream takes it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+
+use crate::wire::Data;
 
 /// Bytes in a row: of this connection alone, or of a message that is sent again if the connection breaks.
 #[derive(Debug)]
 pub(super) enum Part {
     Own(Vec<u8>),
-    Shared(Arc<Vec<u8>>),
+    Shared(Data),
 }
 
 impl Part {
@@ -72,7 +73,7 @@ mod tests {
         let mut outbox = Outbox::default();
         outbox.push(Part::Own(b"abc".to_vec()));
         outbox.push(Part::Own(vec![]));
-        outbox.push(Part::Shared(Arc::new(b"defg".to_vec())));
+        outbox.push(Part::Shared(b"defg".to_vec().into()));
         let mut all = vec![];
         while outbox.bytes() > 0 {
             let first = outbox.first::<2>().concat();

@@ -8,7 +8,7 @@ use super::session::{Message, Session};
 use crate::wire::{
     AuthDone, AuthRequest, BANNER_BYTES, Banner, ClientIdent, ControlError, EntityAddress, EntityKind, EntityName,
     FEATURES, Frame, FrameReader, Hello, Limits, MessageHeader, Reconnect, ServerIdent, Stamp, Tag, encode_frame,
-    missing, required,
+    encode_message, missing, required,
 };
 
 /// Who this end is.
@@ -388,7 +388,7 @@ impl Protocol {
         if !self.session.is_lossy {
             self.to_acknowledge += 1;
         }
-        Ok(Some(Heard::Message(Message { header, front, middle, data: Arc::new(data) })))
+        Ok(Some(Heard::Message(Message { header, front, middle, data: data.into() })))
     }
 
     /// Asks the other end for a sign of life, which comes back with `stamp`.
@@ -424,7 +424,7 @@ impl Protocol {
 
     fn say_message(&mut self, Message { header, front, middle, data }: &Message) {
         let header = header.encode();
-        let (mut head, tail) = encode_frame(Tag::Message, &[&header, front, middle, data]);
+        let (mut head, tail) = encode_message(&header, front, middle, data);
         if data.is_empty() {
             // The last segment is one of the small ones.
             head.extend_from_slice(
@@ -432,7 +432,7 @@ impl Protocol {
             );
         }
         self.outbox.push(Part::Own(head));
-        self.outbox.push(Part::Shared(Arc::clone(data)));
+        self.outbox.push(Part::Shared(data.clone()));
         self.outbox.push(Part::Own(tail));
     }
 

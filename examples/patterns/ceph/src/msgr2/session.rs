@@ -1,9 +1,8 @@
 //! What outlives a connection: numbers of messages, and those that the other end may not have.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use crate::wire::MessageHeader;
+use crate::wire::{Data, MessageHeader};
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,12 +14,12 @@ pub struct Message {
     /// What few messages have.
     pub middle: Vec<u8>,
     /// Its data, not copied when it is sent again.
-    pub data: Arc<Vec<u8>>,
+    pub data: Data,
 }
 
 impl Message {
     /// A message without middle.
-    pub fn new(header: MessageHeader, front: Vec<u8>, data: Arc<Vec<u8>>) -> Self {
+    pub fn new(header: MessageHeader, front: Vec<u8>, data: Data) -> Self {
         Message { header, front, middle: Vec::new(), data }
     }
 }
@@ -125,7 +124,7 @@ mod tests {
     use crate::wire::OSD_OP;
 
     fn message(tid: u64) -> Message {
-        Message::new(MessageHeader { tid, ..MessageHeader::new(OSD_OP, 1) }, vec![], Arc::default())
+        Message::new(MessageHeader { tid, ..MessageHeader::new(OSD_OP, 1) }, vec![], Data::default())
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use mlx5_ceph::msgr2::Message;
-use mlx5_ceph::wire::{OSD_OP_REPLY, OsdOp, OsdReply};
+use mlx5_ceph::wire::{Data, OSD_OP_REPLY, OsdOp, OsdReply};
 use mlx5_ceph::{Event, Messenger, MessengerOptions, PeerId};
 use mlx5_dv::Device;
 
@@ -65,7 +65,7 @@ impl Client {
     ) -> Result<(), Failure> {
         options.nonce = std::process::id();
         let mut messenger = Messenger::new(device, options)?;
-        let contents: Vec<_> = (0..CONTENTS).map(|kind| Arc::new(content(kind, self.size as usize))).collect();
+        let contents: Vec<_> = (0..CONTENTS).map(|kind| Data::from(content(kind, self.size as usize))).collect();
         let mut jobs = BTreeMap::new();
         for _ in 0..self.jobs {
             let job = Job { next: 1, ..Job::default() };
@@ -123,13 +123,13 @@ impl Client {
         Ok(())
     }
 
-    fn operation(&self, tid: u64, contents: &[Arc<Vec<u8>>]) -> Message {
+    fn operation(&self, tid: u64, contents: &[Data]) -> Message {
         let op = OsdOp { object: "object-name".into(), pool: 1, tid, bytes: self.size };
-        Message::new(op.header(), op.encode(), Arc::clone(&contents[(tid % CONTENTS) as usize]))
+        Message::new(op.header(), op.encode(), contents[(tid % CONTENTS) as usize].clone())
     }
 
     /// Sends operations until enough wait for an answer.
-    fn fill(&self, messenger: &mut Messenger, peer: PeerId, job: &mut Job, contents: &[Arc<Vec<u8>>]) {
+    fn fill(&self, messenger: &mut Messenger, peer: PeerId, job: &mut Job, contents: &[Data]) {
         while job.open.len() < self.concurrency as usize && job.next <= self.ios {
             messenger.send(peer, self.operation(job.next, contents));
             job.open.insert(job.next);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use mlx5_ceph::msgr2::Message;
-use mlx5_ceph::wire::{OSD_OP, OsdOp, OsdReply};
+use mlx5_ceph::wire::{Data, OSD_OP, OsdOp, OsdReply};
 use mlx5_ceph::{Event, Messenger, MessengerOptions};
 use mlx5_dv::Device;
 
@@ -48,7 +48,7 @@ impl Server {
                 match event {
                     Event::Message(peer, message) if message.header.kind == OSD_OP => {
                         let (tid, reply) = answer(&message, &mut expected)?;
-                        messenger.send(peer, Message::new(reply.header(tid), reply.encode(), Arc::default()));
+                        messenger.send(peer, Message::new(reply.header(tid), reply.encode(), Data::default()));
                         (operations, bytes) = (operations + 1, bytes + message.data.len() as u64);
                         if self.kill_every > 0 && operations.is_multiple_of(self.kill_every) {
                             messenger.kill(peer);

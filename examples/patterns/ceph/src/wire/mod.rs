@@ -3,6 +3,8 @@
 mod address;
 mod codec;
 mod control;
+mod crc;
+mod data;
 mod error;
 mod exchange;
 mod frame;
@@ -14,7 +16,8 @@ pub use control::{
     AuthDone, AuthRequest, BANNER_BYTES, Banner, ClientIdent, FEATURES, Hello, Reconnect, ServerIdent, Stamp, missing,
     required,
 };
+pub use data::Data;
 pub use error::ControlError;
 pub use exchange::{BadLine, Line};
-pub use frame::{Frame, FrameError, FrameReader, Limits, SEGMENTS, Tag, encode_frame};
+pub use frame::{Frame, FrameError, FrameReader, Limits, SEGMENTS, Tag, encode_frame, encode_message};
 pub use osd::{MessageHeader, OSD_OP, OSD_OP_REPLY, OsdOp, OsdReply};
