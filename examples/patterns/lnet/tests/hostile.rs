@@ -403,6 +403,34 @@ fn requests_under_ever_new_names_do_not_fill_the_memory() {
 }
 
 #[test]
+fn a_flood_of_requests_is_answered_some_at_a_turn() {
+    const REQUESTS: usize = 40;
+    let (mut raw, mut node) = Raw::with_node(0, |_| {});
+    let asks = raw.asks(ConnectionParameters { queue_depth: 0, ..parameters() });
+    for _ in 0..REQUESTS {
+        raw.call(&asks);
+    }
+    let answered = |raw: &mut Raw| {
+        let mut answered = 0;
+        for _ in 0..4 * REQUESTS {
+            answered += usize::from(raw.manager.poll().unwrap().is_some_and(|(_, event)| event.is_last()));
+            raw.lab.world.clock().pause(STEP);
+        }
+        answered
+    };
+    assert_eq!(answered(&mut raw), 0, "all are on their way");
+    assert!(node.lnet.poll().unwrap().is_none());
+    let first = answered(&mut raw);
+    assert!((1..=REQUESTS / 2).contains(&first), "{first} answered at once");
+    let (mut all, mut turns) = (first, 1);
+    while all < REQUESTS {
+        assert!(turns < REQUESTS, "{all} answered in {turns} turns");
+        assert!(node.lnet.poll().unwrap().is_none());
+        (all, turns) = (all + answered(&mut raw), turns + 1);
+    }
+}
+
+#[test]
 fn a_node_that_is_refused_for_good_says_why() {
     let (mut raw, mut node) = Raw::with_node(0, |_| {});
     let region = node.region(1 << 20);

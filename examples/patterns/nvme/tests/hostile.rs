@@ -258,6 +258,45 @@ fn hosts_that_break_the_protocol_disturb_nobody() {
     assert_eq!((left.queues, left.controllers), (2, 1), "{left:?}");
 }
 
+#[test]
+fn a_flood_of_connections_is_answered_some_at_a_turn() {
+    const REQUESTS: usize = 40;
+    let world = World::new(4);
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let devices = cards.each_ref().map(|card| world.open(card).unwrap());
+    let options = TargetOptions::new(NQN);
+    let remote = SocketAddr::new(devices[0].gids()[0].address.into(), options.port);
+    let disk = RamDisk::new(64, 512).unwrap();
+    let mut target = Target::new(&devices[0], None, options, vec![Box::new(disk)]).unwrap();
+    let mut raw = Raw::new(&devices[1]);
+    let mut connections = Vec::new();
+    for _ in 0..REQUESTS {
+        let connection = Connection::new(&raw.pd, ConnectionOptions::default()).unwrap();
+        // Of no format that there is.
+        let parameters = Parameters::new(connection.queue_pair().qpn(), 0).private_data(&[0xff; 32]);
+        raw.manager.connect(remote, Route::default(), &parameters).unwrap();
+        connections.push(connection);
+    }
+    let answered = |raw: &mut Raw| {
+        let mut answered = 0;
+        for _ in 0..4 * REQUESTS {
+            answered += usize::from(raw.manager.poll().unwrap().is_some_and(|(_, event)| event.is_last()));
+            world.clock().pause(Duration::from_micros(50));
+        }
+        answered
+    };
+    assert_eq!(answered(&mut raw), 0, "all are on their way");
+    assert!(target.poll().unwrap());
+    let first = answered(&mut raw);
+    assert!((1..=REQUESTS / 2).contains(&first), "{first} answered at once");
+    let (mut all, mut turns) = (first, 1);
+    while all < REQUESTS {
+        assert!(turns < REQUESTS, "{all} answered in {turns} turns");
+        assert!(target.poll().unwrap());
+        (all, turns) = (all + answered(&mut raw), turns + 1);
+    }
+}
+
 /// Its card says of each answer that it has no receive, for ever, and its commands go on.
 #[test]
 fn a_host_that_takes_no_answers_loses_its_queue() {

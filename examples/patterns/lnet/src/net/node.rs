@@ -22,6 +22,8 @@ use crate::nid::Nid;
 use crate::payload::Payload;
 use crate::wire::{Get, Handle, Header, IMMEDIATE_BYTES, LnetMessage, Put};
 
+/// Events of the connection manager that a turn takes, so that a flood of requests does not delay messages.
+const TURN: usize = 16;
 /// How often it looks for what took too long.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
@@ -238,7 +240,8 @@ impl Lnet {
         if let Some(event) = self.common.events.pop_front() {
             return Ok(Some(event));
         }
-        while let Some((id, event)) = self.manager.poll()? {
+        for _ in 0..TURN {
+            let Some((id, event)) = self.manager.poll()? else { break };
             self.take_event(id, event);
         }
         let now = self.common.clock.now();

@@ -32,6 +32,8 @@ use queue::{Queue, QueueError, Ready};
 
 /// Entries of an admin queue at most.
 const ADMIN_SIZE: u16 = 32;
+/// Events of the connection manager that a turn takes, so that a flood of connections does not delay commands.
+const TURN: usize = 16;
 /// How long a queue that ends may take to return its chunks.
 const FLUSH: Duration = Duration::from_millis(500);
 
@@ -131,7 +133,8 @@ impl Target {
     /// is. What a host does wrong ends its queues alone.
     pub fn poll(&mut self) -> Result<bool, TargetError> {
         let mut moved = false;
-        while let Some((id, event)) = self.manager.poll()? {
+        for _ in 0..TURN {
+            let Some((id, event)) = self.manager.poll()? else { break };
             moved = true;
             self.take_event(id, event);
         }
@@ -225,11 +228,12 @@ impl Target {
         Ok(queue)
     }
 
-    /// Serves the commands that are there.
+    /// Serves the commands that are there, as many as the queue holds: more may come meanwhile, and others wait.
     fn serve(&mut self, index: usize) -> Result<bool, QueueError> {
         let mut worked = false;
         // The host's commands may come before the last message of the connection manager.
-        while let Some(ready) = self.queues[index].1.poll(&mut self.pool)? {
+        for _ in 0..self.queues[index].1.size() {
+            let Some(ready) = self.queues[index].1.poll(&mut self.pool)? else { break };
             worked = true;
             self.run(index, ready)?;
         }
