@@ -19,6 +19,8 @@ struct Ends {
     /// Answers that came to the client.
     answers: BTreeMap<PeerId, Vec<u64>>,
     resets: Vec<PeerId>,
+    /// Sessions that the server has dropped.
+    gone: Vec<PeerId>,
     broken: usize,
 }
 
@@ -31,22 +33,31 @@ fn operation(tid: u64) -> Message {
 
 impl Ends {
     fn new(seed: u64, loss: u32, is_lossy: bool) -> Self {
+        Self::with_server(seed, loss, |options| options.is_lossy = is_lossy)
+    }
+
+    fn with_server(seed: u64, loss: u32, with: impl Fn(&mut MessengerOptions)) -> Self {
         let pair = Pair::new(seed, loss);
         let messenger = |at: usize| {
             let mut options = if at == 0 { MessengerOptions::client(1) } else { MessengerOptions::osd(0) };
-            (options.stack, options.is_lossy) = (small(), is_lossy && at == 1);
+            options.stack = small();
+            if at == 1 {
+                with(&mut options);
+            }
             Messenger::with_lines(&pair.devices[at], options, Box::new(pair.lines[at].clone())).unwrap()
         };
         let (client, mut server) = (messenger(0), messenger(1));
         server.bind(SERVER.parse().unwrap()).unwrap();
         let (came, answers) = (BTreeMap::new(), BTreeMap::new());
-        Ends { pair, client, server, came, answers, resets: vec![], broken: 0 }
+        Ends { pair, client, server, came, answers, resets: vec![], gone: vec![], broken: 0 }
     }
 
     fn turn(&mut self) {
         let moved = self.client.poll().unwrap() | self.server.poll().unwrap();
         while let Some(event) = self.server.next_event() {
-            if let Event::Message(from, message) = event {
+            if let Event::Gone(peer) = event {
+                self.gone.push(peer);
+            } else if let Event::Message(from, message) = event {
                 let op = OsdOp::decode(&message.front).unwrap();
                 assert_eq!((message.header.kind, op.bytes as usize), (OSD_OP, BYTES));
                 assert!(*message.data == pattern(op.tid as usize, BYTES), "operation {} came changed", op.tid);
@@ -173,6 +184,29 @@ fn a_server_that_has_forgotten_the_session_is_told_from_one_that_has_not() {
     ends.client.send(peer, operation(2));
     ends.until("the next is answered", |ends| ends.answered(peer) == 2);
     assert_eq!(ends.answers[&peer], [1, 2]);
+}
+
+#[test]
+fn of_clients_that_are_gone_a_server_keeps_the_last_ones_alone() {
+    let mut ends = Ends::with_server(12, 0, |options| options.absent = 2);
+    let stays = ends.connect();
+    ends.client.send(stays, operation(1));
+    ends.until("it is answered", |ends| ends.answered(stays) == 1);
+    for number in 1..=5 {
+        let leaves = ends.connect();
+        ends.client.send(leaves, operation(1));
+        ends.until("it is answered", |ends| ends.answered(leaves) == 1);
+        ends.client.close(leaves);
+        ends.until("the server has seen it go", |ends| ends.server.statistics().broken == number);
+    }
+    let sessions: Vec<_> = ends.came.keys().copied().collect();
+    ends.until("the first ones are dropped", |ends| ends.gone.len() == 3);
+    // One that comes back is none of them: while it is gone, one that has been gone for longer is.
+    ends.client.kill(stays);
+    ends.client.send(stays, operation(2));
+    ends.until("the next is answered", |ends| ends.answered(stays) == 2);
+    assert_eq!((ends.gone, ends.resets.len()), (sessions[1..5].to_vec(), 0));
+    assert_eq!(ends.server.statistics().resumed, 1);
 }
 
 #[test]

@@ -44,6 +44,8 @@ struct Peer {
     backoff: Duration,
     /// When to connect again.
     next_try: Duration,
+    /// When its last connection broke.
+    left: Duration,
     /// Whether [`Event::Reset`] waits to be taken.
     is_reset: bool,
 }
@@ -148,8 +150,10 @@ impl Messenger {
     fn add(&mut self, target: Option<SocketAddr>, addresses: Vec<EntityAddress>, session: Session) -> PeerId {
         self.next_peer += 1;
         let id = PeerId(self.next_peer);
-        let (backoff, next_try) = (Duration::ZERO, Duration::ZERO);
-        self.peers.insert(id, Peer { target, addresses, stream: None, session, backoff, next_try, is_reset: false });
+        let never = Duration::ZERO;
+        let (stream, is_reset) = (None, false);
+        let peer = Peer { target, addresses, stream, session, backoff: never, next_try: never, left: never, is_reset };
+        self.peers.insert(id, peer);
         id
     }
 
@@ -469,7 +473,7 @@ impl Messenger {
         if is_lossy {
             session = Session { client_cookie: session.client_cookie, ..Session::default() };
         }
-        (peer.session, peer.stream) = (session, None);
+        (peer.session, peer.stream, peer.left) = (session, None, now);
         let is_client = peer.target.is_some();
         self.events.push_back(Event::Broken(id, trouble));
         if is_lossy && !is_client {
@@ -489,11 +493,25 @@ impl Messenger {
         }
     }
 
+    /// Drops the sessions whose clients have been gone for longest, beyond as many as are kept. Ceph leaves that to the
+    /// server, which marks them down (`AsyncConnection::mark_down`); here nobody else knows of them.
+    fn forget(&mut self) {
+        let is_absent = |peer: &Peer| peer.target.is_none() && peer.stream.is_none();
+        let absent = self.peers.values().filter(|peer| is_absent(peer)).count();
+        for _ in self.options.absent..absent {
+            let absent = self.peers.iter().filter(|(_, peer)| is_absent(peer));
+            let Some((&id, _)) = absent.min_by_key(|(_, peer)| peer.left) else { return };
+            self.peers.remove(&id);
+            self.events.push_back(Event::Gone(id));
+        }
+    }
+
     /// Connects again where it is time, and asks those who are silent.
     fn look(&mut self, now: Duration) {
         let due = |peer: &Peer| peer.target.is_some() && peer.stream.is_none() && now >= peer.next_try;
         let again: Vec<_> = self.peers.iter().filter(|(_, peer)| due(peer)).map(|(id, _)| *id).collect();
         again.into_iter().for_each(|id| self.call(id));
+        self.forget();
         let (every, most) = (self.options.keepalive, 4 * self.options.keepalive);
         let mut silent = Vec::new();
         for (stream, connection) in &mut self.connections {

@@ -25,6 +25,9 @@ pub struct MessengerOptions {
     /// How often the other end is asked whether it is alive; a connection on which nothing comes for four times as long
     /// is made again. Default: 10 s.
     pub keepalive: Duration,
+    /// Sessions without a connection that a server keeps, if they are not lossy: their clients may come back. Beyond
+    /// that the one whose client has been gone for longest is dropped. Default: 1024.
+    pub absent: usize,
     /// The stack's options.
     pub stack: StackOptions,
 }
@@ -48,6 +51,7 @@ impl MessengerOptions {
             limits: Limits::default(),
             backoff: (Duration::from_millis(200), Duration::from_secs(15)),
             keepalive: Duration::from_secs(10),
+            absent: 1024,
             stack: StackOptions::default(),
         }
     }
@@ -69,7 +73,8 @@ pub enum Event {
     Broken(PeerId, Trouble),
     /// What was sent and not answered is lost: send it again. The session goes on with nothing in it.
     Reset(PeerId),
-    /// A lossy session of a server has ended, and will not come back.
+    /// A session of a server has ended, and will not come back: it was lossy, or one of too many whose clients are
+    /// gone.
     Gone(PeerId),
 }
 
