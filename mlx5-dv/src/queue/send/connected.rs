@@ -206,6 +206,6 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         Operands::check_element(self.service.atomics, &element)?;
-        self.post_message(request, (remote, operands), &[element])
+        self.post_one(request, (remote, operands), &element)
     }
 }

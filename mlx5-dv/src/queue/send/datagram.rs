@@ -20,9 +20,6 @@ const ADDRESS: usize = size_of::<UdAdrsVector>() / SEGMENT;
 
 /// The destination of a message: `[ Q_Key or access key, queue pair or target, UDP source port, MAC address, GID ]`.
 impl Head for &UdAdrsVector {
-    // With an element it is longer than a WQEBB.
-    const LONG: bool = true;
-
     #[inline(always)]
     fn segments(&self) -> usize {
         ADDRESS
@@ -102,7 +99,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         to: &AddressHandle,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), elements)
+        self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), elements)
     }
 
     /// As [`send`](Self::send), with immediate data.
@@ -118,6 +115,6 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), elements)
+        self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), elements)
     }
 }

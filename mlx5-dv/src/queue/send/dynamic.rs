@@ -1,6 +1,6 @@
 //! Send queues of dynamically connected initiators.
 
-use mlx5_prm::wqe::{UdAdrsVector, WqeOpcode};
+use mlx5_prm::wqe::WqeOpcode;
 use uar::SendDoorbell;
 
 use super::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
@@ -29,8 +29,6 @@ impl Service for DynamicMessages {
 
 /// The target's address, and its stream in the control segment.
 impl Head for &DcTarget {
-    const LONG: bool = <&UdAdrsVector as Head>::LONG;
-
     #[inline(always)]
     fn segments(&self) -> usize {
         self.vector().segments()
@@ -177,7 +175,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
     ) -> Result<(), PostError> {
         Operands::check_element(self.service.atomics, &element)?;
         let request = Request { opcode: WqeOpcode::AtomicFa, wr_id, flags, imm: 0 };
-        self.post_elements(request, ((to, remote), Operands { swap_add: add, compare: 0 }), &[element])
+        self.post_one(request, ((to, remote), Operands { swap_add: add, compare: 0 }), &element)
     }
 
     /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add). The operands are a pair `[compare, swap]`: the
@@ -197,7 +195,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
     ) -> Result<(), PostError> {
         Operands::check_element(self.service.atomics, &element)?;
         let request = Request { opcode: WqeOpcode::AtomicCs, wr_id, flags, imm: 0 };
-        self.post_elements(request, ((to, remote), Operands { swap_add: swap, compare }), &[element])
+        self.post_one(request, ((to, remote), Operands { swap_add: swap, compare }), &element)
     }
 
     /// Masked ATOMIC compare and swap; otherwise as on a [reliable connection](SendBatch::masked_compare_swap).

@@ -196,6 +196,6 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         Operands::check_element(self.service.atomics, &element)?;
-        self.post_elements(request, (target, operands), &[element])
+        self.post_one(request, (target, operands), &element)
     }
 }

@@ -260,7 +260,7 @@ impl<D: SendDoorbell, S: Service> SendBatch<'_, D, S> {
         if given > most {
             return Err(PostError::WqeTooLong { given, most });
         }
-        self.post_elements(request, head, &[element])
+        self.post_one(request, head, &element)
     }
 }
 

@@ -160,14 +160,13 @@ impl<D: SendDoorbell, S: Service> Drop for SendQueue<D, S> {
     }
 }
 
-/// Cold path: an element of length 0, or above `longest`. `Ok` for length 0.
+/// Why an element of `len` bytes, which are 0 or above `longest`, cannot be posted.
 #[cold]
 #[inline(never)]
-fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
-    match (len, longest) {
-        (_, 0) => Err(PostError::TooManySges { given: 1, most: 0 }),
-        (0, _) => Ok(()),
-        _ => Err(PostError::MessageTooLong { given: len.into(), most: longest.into() }),
+fn beyond(len: u32, longest: u32) -> PostError {
+    match longest {
+        0 => PostError::TooManySges { given: 1, most: 0 },
+        _ => PostError::MessageTooLong { given: len.into(), most: longest.into() },
     }
 }
 
@@ -218,14 +217,25 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         }
     }
 
+    /// Posts a WQE with `head` and one element, which is not empty.
+    #[inline(always)]
+    fn post_one(&mut self, request: Request, head: impl Head, element: &DataSegment) -> Result<(), PostError> {
+        if element.len > self.ring.longest {
+            return Err(beyond(element.len, self.ring.longest));
+        }
+        self.post(request, head, One(element))
+    }
+
     /// As [`post_elements`](Self::post_elements). Handles a single empty element separately, so that code that posts
     /// single elements does not contain the code for lists: that would cost an eighth more instructions per post.
     #[inline(always)]
     fn post_message(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
         match elements {
             [one] if one.len.wrapping_sub(1) >= self.ring.longest => {
-                has_no_data(one.len, self.ring.longest)?;
-                self.post_inline(request, head, &[])
+                if one.len != 0 || self.ring.longest == 0 {
+                    return Err(beyond(one.len, self.ring.longest));
+                }
+                self.post_empty(request, head)
             }
             _ => self.post_elements(request, head, elements),
         }
@@ -240,16 +250,36 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     #[inline(always)]
     fn post(&mut self, request: Request, head: impl Head, payload: impl Payload) -> Result<(), PostError> {
         head.check(payload.bytes())?;
-        let segments = 1 + head.segments() + payload.segments(self.ring)?;
+        let size = self.size(1 + head.segments() + payload.segments(self.ring)?)?;
+        let control = self.ring.write(self.next, size, request, head, payload);
+        self.add(size, control);
+        Ok(())
+    }
+
+    /// Cold path: posts a WQE with `head` alone.
+    #[inline(always)]
+    fn post_empty(&mut self, request: Request, head: impl Head) -> Result<(), PostError> {
+        head.check(0)?;
+        let size = self.size(1 + head.segments())?;
+        let control = self.ring.write_empty(self.next, size, request, head);
+        self.add(size, control);
+        Ok(())
+    }
+
+    /// The size of a WQE of `segments` segments, if there is room for it.
+    #[inline(always)]
+    fn size(&self, segments: usize) -> Result<Size, Full> {
         let size = Size::of(segments);
-        if self.end.wrapping_sub(self.next) < size.wqebbs.into() {
-            return Err(Full.into());
-        }
-        self.control = self.ring.write(self.next, size, request, head, payload);
+        if self.end.wrapping_sub(self.next) < size.wqebbs.into() { Err(Full) } else { Ok(size) }
+    }
+
+    /// Adds the WQE of `size` that was written at `next`, and begins with `control`.
+    #[inline(always)]
+    fn add(&mut self, size: Size, control: u64) {
+        self.control = control;
         self.last = size.wqebbs;
         self.next = self.next.wrapping_add(size.wqebbs.into());
         self.posted += 1;
-        Ok(())
     }
 
     /// Number of work requests in the batch.
@@ -283,13 +313,11 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         if self.doorbell.ring_without(control) {
             return;
         }
-        match wqebbs {
-            // The common case: a BlueFlame doorbell then needs no check of the count.
-            1 => self.doorbell.ring_with(control, self.ring.blocks(self.first, 1)),
-            _ if wqebbs == u32::from(self.last) => {
-                self.doorbell.ring_with(control, self.ring.blocks(self.first, wqebbs))
-            }
-            _ => self.doorbell.ring(control),
+        // One work request.
+        if wqebbs == u32::from(self.last) {
+            self.doorbell.ring_with(control, self.ring.blocks(self.first, wqebbs));
+        } else {
+            self.doorbell.ring(control);
         }
     }
 }

@@ -93,14 +93,15 @@ impl SendRing {
 
     /// Whether the `wqebbs` WQEBBs at `index`, at least one, do not wrap.
     #[inline(always)]
-    pub(super) fn whole(&self, index: u32, wqebbs: u16) -> bool {
-        (index & self.mask) as usize + usize::from(wqebbs - 1) <= self.mask as usize
+    pub(super) fn whole(&mut self, index: u32, wqebbs: u16) -> bool {
+        self.entries().whole(index, wqebbs)
     }
 
     /// The room of a WQE at WQEBB `index`; `whole` if it is known not to wrap.
     #[inline(always)]
     pub(super) fn room(&mut self, index: u32, whole: bool) -> Room<'_> {
-        Room { base: self.base, first: self.offset(index), end: self.bytes(), whole, _ring: PhantomData }
+        let (first, end) = (self.offset(index), self.bytes());
+        Room { base: self.base, first, end, whole, index, entries: self.entries(), _ring: PhantomData }
     }
 
     /// The blocks of the WQE at `index`, if it does not wrap; otherwise empty.
@@ -136,47 +137,15 @@ impl SendRing {
     /// The `wr_id` entry of the work request at WQEBB `index`.
     #[inline(always)]
     fn wr_id(&mut self, index: u32) -> &mut u64 {
-        // SAFETY: there is one per WQEBB, and the mask is their number minus one: both are set only in `new`.
-        unsafe { self.posted.get_unchecked_mut((index & self.mask) as usize) }
+        // SAFETY: nobody else has a reference to it.
+        unsafe { self.entries().wr_id(index).as_mut() }
     }
 
-    /// The length entry of the work request at WQEBB `index`. The entry of the next WQEBB follows, except after the
-    /// ring's last one.
+    /// What is remembered of each WQEBB.
     #[inline(always)]
-    fn length(&mut self, index: u32) -> NonNull<u8> {
-        // SAFETY: after the `wr_id`s there is one byte per WQEBB, and the mask is their number minus one: both are set
-        // only in `new`.
-        unsafe {
-            let lengths = self.posted.as_mut_ptr().add(self.capacity()).cast::<u8>();
-            NonNull::new_unchecked(lengths.add((index & self.mask) as usize))
-        }
-    }
-
-    /// Records work request `wr_id`, whose WQE has the `wqebbs` WQEBBs at `index`, at least one. Clears the length of
-    /// the inner ones, which an abandoned batch may have set.
-    #[inline(always)]
-    pub(super) fn remember(&mut self, index: u32, wr_id: u64, wqebbs: u16) {
-        *self.wr_id(index) = wr_id;
-        let length = self.length(index);
-        // SAFETY: there is one byte per WQEBB, in order; these do not wrap, or each is looked up.
-        unsafe {
-            length.write(wqebbs as u8);
-            if self.whole(index, wqebbs) {
-                // One by one: for few WQEBBs a loop would be a call of memset. If the compiler knows the count, it
-                // merges the stores.
-                if wqebbs > 1 {
-                    length.add(1).write(0);
-                }
-                if wqebbs > 2 {
-                    length.add(2).write(0);
-                }
-                if wqebbs > 3 {
-                    length.add(3).write_bytes(0, usize::from(wqebbs - 3));
-                }
-            } else {
-                (1..wqebbs).for_each(|inner| self.length(index.wrapping_add(inner.into())).write(0));
-            }
-        }
+    fn entries(&mut self) -> Entries {
+        // SAFETY: a box is not null.
+        Entries { posted: unsafe { NonNull::new_unchecked(self.posted.as_mut_ptr()) }, mask: self.mask }
     }
 
     /// See [`SendQueue::retire`](super::SendQueue::retire).
@@ -187,7 +156,7 @@ impl SendRing {
         }
         let before = u32::from(work.index.wrapping_sub(self.retired as u16));
         // SAFETY: nobody else has a reference to it.
-        let wqebbs = unsafe { self.length(work.index.into()).read() };
+        let wqebbs = unsafe { self.entries().length(work.index.into()).read() };
         // Not in flight, or no work request starts there.
         if before >= self.in_flight() || wqebbs == 0 {
             let (first, end) = (self.retired as u16, self.producer as u16);
@@ -195,6 +164,37 @@ impl SendRing {
         }
         self.retired = self.retired.wrapping_add(before + u32::from(wqebbs));
         Ok(*self.wr_id(work.index.into()))
+    }
+}
+
+/// What a ring remembers of its WQEBBs: [`SendRing::posted`].
+#[derive(Clone, Copy)]
+struct Entries {
+    posted: NonNull<u64>,
+    mask: u32,
+}
+
+impl Entries {
+    /// The `wr_id` of the work request at WQEBB `index`.
+    #[inline(always)]
+    fn wr_id(self, index: u32) -> NonNull<u64> {
+        // SAFETY: there is one per WQEBB, and the mask is their number minus one: both are set only in `new`.
+        unsafe { self.posted.add((index & self.mask) as usize) }
+    }
+
+    /// The length of the work request at WQEBB `index`. That of the next WQEBB follows, except after the ring's last
+    /// one.
+    #[inline(always)]
+    fn length(self, index: u32) -> NonNull<u8> {
+        // SAFETY: after the `wr_id`s there is one byte per WQEBB, and the mask is their number minus one: both are set
+        // only in `new`.
+        unsafe { self.posted.add(self.mask as usize + 1).cast::<u8>().add((index & self.mask) as usize) }
+    }
+
+    /// Whether the `wqebbs` WQEBBs at `index`, at least one, do not wrap.
+    #[inline(always)]
+    fn whole(self, index: u32, wqebbs: u16) -> bool {
+        (index & self.mask) as usize + usize::from(wqebbs - 1) <= self.mask as usize
     }
 }
 
@@ -208,10 +208,42 @@ pub(crate) struct Room<'a> {
     end: usize,
     /// Whether the WQE is known not to wrap.
     whole: bool,
+    /// The WQE's first WQEBB.
+    index: u32,
+    entries: Entries,
     _ring: PhantomData<&'a mut SendRing>,
 }
 
 impl Room<'_> {
+    /// Records that work request `wr_id` has the `wqebbs` WQEBBs of this room, at least one. Clears the length of
+    /// the inner ones, which an abandoned batch may have set.
+    #[inline(always)]
+    pub(super) fn remember(&mut self, wr_id: u64, wqebbs: u16) {
+        let (index, entries) = (self.index, self.entries);
+        let length = entries.length(index);
+        // SAFETY: nobody in this process has a reference to an entry (the borrow of the ring excludes it). There is
+        // one byte per WQEBB, in order; these do not wrap, or each is looked up.
+        unsafe {
+            entries.wr_id(index).write(wr_id);
+            length.write(wqebbs as u8);
+            if entries.whole(index, wqebbs) {
+                // One by one: for few WQEBBs a loop would be a call of memset. If the compiler knows the count, it
+                // merges the stores.
+                if wqebbs > 1 {
+                    length.add(1).write(0);
+                }
+                if wqebbs > 2 {
+                    length.add(2).write(0);
+                }
+                if wqebbs > 3 {
+                    length.add(3).write_bytes(0, usize::from(wqebbs - 3));
+                }
+            } else {
+                (1..wqebbs).for_each(|inner| entries.length(index.wrapping_add(inner.into())).write(0));
+            }
+        }
+    }
+
     /// Offset of segment `segment`: a multiple of 16 inside the ring.
     #[inline(always)]
     fn place(&self, segment: usize) -> usize {

@@ -270,36 +270,57 @@ impl SendRing {
         head: H,
         payload: P,
     ) -> u64 {
-        let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, H::OPMOD, request));
-        let first = first | self.number;
-        let second = second | flags(request.flags) | head.control();
-        // `remember` is called in each branch, where the compiler knows whether the WQE wraps.
+        let start = self.start(index, size, request, &head);
         let long = H::LONG || P::LONG;
         if !long || self.whole(index, size.wqebbs) {
-            fill(self.room(index, long), [first, second], head, payload);
-            self.remember(index, request.wr_id, size.wqebbs);
+            fill(self.room(index, long), start, head, payload);
         } else {
-            fill_around(self.room(index, false), [first, second], head, payload);
-            self.remember(index, request.wr_id, size.wqebbs);
+            fill_out_of_line(self.room(index, false), start, head, payload);
         }
-        first
+        start.control[0]
+    }
+
+    /// As [`write`](Self::write), without data, by a call: for code that is mostly for work requests that have some.
+    #[inline(always)]
+    pub(super) fn write_empty<H: Head>(&mut self, index: u32, size: Size, request: Request, head: H) -> u64 {
+        let start = self.start(index, size, request, &head);
+        fill_out_of_line(self.room(index, false), start, head, Inline(&[]));
+        start.control[0]
+    }
+
+    /// How the WQE at `index` starts.
+    #[inline(always)]
+    fn start<H: Head>(&self, index: u32, size: Size, request: Request, head: &H) -> Start {
+        let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, H::OPMOD, request));
+        let control = [first | self.number, second | flags(request.flags) | head.control()];
+        Start { control, wr_id: request.wr_id, wqebbs: size.wqebbs }
     }
 }
 
-/// Stores a WQE.
-#[inline(always)]
-fn fill(mut room: Room<'_>, control: [u64; 2], head: impl Head, payload: impl Payload) {
-    room.store(0, control);
-    head.store(&mut room, 1);
-    payload.store(&mut room, 1 + head.segments());
+/// The control segment of a WQE, and what the ring remembers of it.
+#[derive(Clone, Copy)]
+struct Start {
+    control: [u64; 2],
+    wr_id: u64,
+    wqebbs: u16,
 }
 
-/// As [`fill`], for a WQE that wraps.
+/// Stores a WQE.
+// The ring remembers it here, where the compiler may know whether it wraps.
+#[inline(always)]
+fn fill(mut room: Room<'_>, start: Start, head: impl Head, payload: impl Payload) {
+    room.store(0, start.control);
+    head.store(&mut room, 1);
+    payload.store(&mut room, 1 + head.segments());
+    room.remember(start.wr_id, start.wqebbs);
+}
+
+/// As [`fill`], for a WQE that is not as most are: it wraps, or has no data.
 // By value: with a reference to the queue, the compiler would reload its fields after each store.
 #[cold]
 #[inline(never)]
-fn fill_around(room: Room<'_>, control: [u64; 2], head: impl Head, payload: impl Payload) {
-    fill(room, control, head, payload);
+fn fill_out_of_line(room: Room<'_>, start: Start, head: impl Head, payload: impl Payload) {
+    fill(room, start, head, payload);
 }
 
 /// Length of a WQE.
