@@ -504,9 +504,7 @@ fn times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
 /// Port 0 sends our own frames back, of random sizes, headers and offloads, many by one work request: each is counted
 /// and has its contents unchanged.
 fn returns_ours(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
-    // Testpmd's driver publishes 16 bits of a consumer index, which the model takes for an overrun after 65536 CQEs of
-    // sends: some 7 000 000 frames here.
-    let count = rounds(10_000, 5_000_000) as u64;
+    let count = rounds(10_000, 10_000_000) as u64;
     let port =
         rig.check("set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\ncat /sys/bus/pci/devices/$2/net/*/address")?;
     let mut ours = OurEnd::open(&rig.lab.model.sockets()[2], port.trim())?;

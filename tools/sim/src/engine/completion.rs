@@ -217,7 +217,7 @@ fn is_full(cq: &mut Cq, dma: &crate::dma::Dma) -> bool {
 /// Entries not consumed, by the last consumer index read, with those that completions held for compression will take.
 fn unread(cq: &Cq) -> u32 {
     let held = cq.compression.as_ref().map_or(0, |compression| compression.held.len() as u32);
-    cq.producer.wrapping_add(held).wrapping_sub(cq.seen.consumer) & INDEX
+    cq.producer.wrapping_add(held).wrapping_sub(cq.seen.consumer) & cq.compared()
 }
 
 fn overrun(nic: &mut Nic, number: u32, cqn: u32) {
@@ -265,8 +265,8 @@ pub(crate) const fn flushed() -> Failure {
 /// Strict mode: the consumer index in the doorbell record must lie between the previous one and the producer index.
 fn check_consumer(cq: &mut Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::strict::Strict) {
     let Ok(record) = cq.doorbell.peek(dma, 0) else { return };
-    let (consumer, ahead) = (cq.seen.consumer, unread(cq));
-    let step = |value: u32| value.wrapping_sub(consumer) & INDEX;
+    let (consumer, ahead, compared) = (cq.seen.consumer, unread(cq), cq.compared());
+    let step = |value: u32| value.wrapping_sub(consumer) & compared;
     let plausible = |value: u32| value <= INDEX && step(value) <= ahead;
     if plausible(record) {
         cq.seen.consumer = record;
@@ -276,7 +276,7 @@ fn check_consumer(cq: &mut Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::
         cq.seen.bad_record = record;
         let rule = if plausible(record.swap_bytes()) {
             rules::RECORD_LITTLE_ENDIAN
-        } else if step(record) > INDEX / 2 {
+        } else if step(record) > compared / 2 {
             rules::CI_BACKWARDS
         } else {
             rules::CI_AHEAD

@@ -104,4 +104,10 @@ pub struct Cq {
 impl Cq {
     /// Consumer and producer indices as software sees them have these bits.
     pub const INDEX: u32 = 0xff_ffff;
+
+    /// The bits of a consumer index that tell a full ring from an empty one. DPDK's send queues publish 16 bits only,
+    /// and real cards bear it; a ring of more entries takes more.
+    pub fn compared(&self) -> u32 {
+        ((1 << (self.log_size + 1).max(16)) - 1) & Self::INDEX
+    }
 }

@@ -33,9 +33,9 @@ impl Consumed {
 fn is_unpublished(nic: &Nic, cqn: u32, seen: u32) -> bool {
     let Some(cq) = nic.objects.cqs.get(cqn).filter(|cq| !cq.ignore_overrun && !cq.collapsed) else { return false };
     let Ok(consumer) = cq.doorbell.peek(&nic.dma, 0) else { return false };
-    let behind = seen.wrapping_sub(consumer) & Cq::INDEX;
+    let behind = seen.wrapping_sub(consumer) & cq.compared();
     // A consumer index that is ahead has a rule of its own.
-    if consumer > Cq::INDEX || behind <= 1 << cq.log_size >> 1 || behind > Cq::INDEX / 2 {
+    if consumer > Cq::INDEX || behind <= 1 << cq.log_size >> 1 || behind > cq.compared() / 2 {
         return false;
     }
     let rule = if consumer == 0 { rules::CI_NEVER_PUBLISHED } else { rules::CI_BEHIND };

@@ -6,7 +6,7 @@ use mlx5_prm::wqe::WqeOpcode;
 use super::bench::*;
 use crate::engine;
 use crate::fault::{Fault, FrameFate, Times};
-use crate::objects::Requester;
+use crate::objects::{CqStatus, Requester};
 use crate::strict::rules::*;
 
 /// A write in the ring, without doorbell.
@@ -72,6 +72,24 @@ fn the_consumer_index_little_endian_backwards_and_ahead() {
     assert_eq!(nop(&mut bench, 1), [CI_BACKWARDS]);
     assert_eq!(nop(&mut bench, 1), [""; 0], "said once");
     assert_eq!(nop(&mut bench, 100), [CI_AHEAD]);
+}
+
+/// DPDK's send queues publish 16 bits of it.
+#[test]
+fn the_consumer_index_of_16_bits_wraps() {
+    let (mut bench, a, _) = Bench::standard();
+    let cqn = bench.qp_mut(a).cqn_send;
+    let cq = bench.f.nic.objects.cqs.get_mut(cqn).unwrap();
+    let (iova, size, start) = (cq.doorbell.iova, 1 << cq.log_size, 0x2_0000 - 2);
+    (cq.producer, cq.seen.consumer) = (start, start);
+    for consumer in start..start + 2 * size {
+        bench.write(iova, &(consumer & 0xffff).to_be_bytes());
+        bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+        bench.run();
+        assert_eq!(bench.violations(), [""; 0], "{consumer:#x}");
+    }
+    let cq = bench.f.nic.objects.cqs.get(cqn).unwrap();
+    assert_eq!((cq.status, cq.producer), (CqStatus::Ok, start + 2 * size));
 }
 
 #[test]
