@@ -160,6 +160,13 @@ impl<D: SendDoorbell, S: Service> Drop for SendQueue<D, S> {
     }
 }
 
+/// Cold path: an element of length 0, or above `longest`. `Ok` for length 0.
+#[cold]
+#[inline(never)]
+fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
+    if len == 0 && longest != 0 { Ok(()) } else { Err(beyond(len, longest)) }
+}
+
 /// Why an element of `len` bytes, which are 0 or above `longest`, cannot be posted.
 #[cold]
 #[inline(never)]
@@ -232,10 +239,8 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     fn post_message(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
         match elements {
             [one] if one.len.wrapping_sub(1) >= self.ring.longest => {
-                if one.len != 0 || self.ring.longest == 0 {
-                    return Err(beyond(one.len, self.ring.longest));
-                }
-                self.post_empty(request, head)
+                has_no_data(one.len, self.ring.longest)?;
+                self.post_inline(request, head, &[])
             }
             _ => self.post_elements(request, head, elements),
         }
@@ -252,16 +257,6 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         head.check(payload.bytes())?;
         let size = self.size(1 + head.segments() + payload.segments(self.ring)?)?;
         let control = self.ring.write(self.next, size, request, head, payload);
-        self.add(size, control);
-        Ok(())
-    }
-
-    /// Cold path: posts a WQE with `head` alone.
-    #[inline(always)]
-    fn post_empty(&mut self, request: Request, head: impl Head) -> Result<(), PostError> {
-        head.check(0)?;
-        let size = self.size(1 + head.segments())?;
-        let control = self.ring.write_empty(self.next, size, request, head);
         self.add(size, control);
         Ok(())
     }

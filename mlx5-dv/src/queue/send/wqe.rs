@@ -275,16 +275,8 @@ impl SendRing {
         if !long || self.whole(index, size.wqebbs) {
             fill(self.room(index, long), start, head, payload);
         } else {
-            fill_out_of_line(self.room(index, false), start, head, payload);
+            fill_around(self.room(index, false), start, head, payload);
         }
-        start.control[0]
-    }
-
-    /// As [`write`](Self::write), without data, by a call: for code that is mostly for work requests that have some.
-    #[inline(always)]
-    pub(super) fn write_empty<H: Head>(&mut self, index: u32, size: Size, request: Request, head: H) -> u64 {
-        let start = self.start(index, size, request, &head);
-        fill_out_of_line(self.room(index, false), start, head, Inline(&[]));
         start.control[0]
     }
 
@@ -315,11 +307,11 @@ fn fill(mut room: Room<'_>, start: Start, head: impl Head, payload: impl Payload
     room.remember(start.wr_id, start.wqebbs);
 }
 
-/// As [`fill`], for a WQE that is not as most are: it wraps, or has no data.
+/// As [`fill`], for a WQE that wraps.
 // By value: with a reference to the queue, the compiler would reload its fields after each store.
 #[cold]
 #[inline(never)]
-fn fill_out_of_line(room: Room<'_>, start: Start, head: impl Head, payload: impl Payload) {
+fn fill_around(room: Room<'_>, start: Start, head: impl Head, payload: impl Payload) {
     fill(room, start, head, payload);
 }
 
