@@ -91,6 +91,18 @@ impl Raw {
     }
 }
 
+/// A target with a disk, its address, and a raw end on another card.
+fn target_and_raw(seed: u64) -> (World, Target, SocketAddr, Raw) {
+    let world = World::new(seed);
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let devices = cards.each_ref().map(|card| world.open(card).unwrap());
+    let options = TargetOptions::new(NQN);
+    let remote = SocketAddr::new(devices[0].gids()[0].address.into(), options.port);
+    let disk = RamDisk::new(64, 512).unwrap();
+    let target = Target::new(&devices[0], None, options, vec![Box::new(disk)]).unwrap();
+    (world, target, remote, Raw::new(&devices[1]))
+}
+
 /// A good CONNECT for queue 0, with its data in the capsule.
 fn connect_capsule() -> Vec<u8> {
     let mut data = ConnectData { cntlid: 0xffff.into(), ..ConnectData::default() };
@@ -261,14 +273,7 @@ fn hosts_that_break_the_protocol_disturb_nobody() {
 #[test]
 fn a_flood_of_connections_is_answered_some_at_a_turn() {
     const REQUESTS: usize = 40;
-    let world = World::new(4);
-    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
-    let devices = cards.each_ref().map(|card| world.open(card).unwrap());
-    let options = TargetOptions::new(NQN);
-    let remote = SocketAddr::new(devices[0].gids()[0].address.into(), options.port);
-    let disk = RamDisk::new(64, 512).unwrap();
-    let mut target = Target::new(&devices[0], None, options, vec![Box::new(disk)]).unwrap();
-    let mut raw = Raw::new(&devices[1]);
+    let (world, mut target, remote, mut raw) = target_and_raw(4);
     let mut connections = Vec::new();
     for _ in 0..REQUESTS {
         let connection = Connection::new(&raw.pd, ConnectionOptions::default()).unwrap();
@@ -300,14 +305,7 @@ fn a_flood_of_connections_is_answered_some_at_a_turn() {
 /// Its card says of each answer that it has no receive, for ever, and its commands go on.
 #[test]
 fn a_host_that_takes_no_answers_loses_its_queue() {
-    let world = World::new(3);
-    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
-    let devices = cards.each_ref().map(|card| world.open(card).unwrap());
-    let options = TargetOptions::new(NQN);
-    let remote = SocketAddr::new(devices[0].gids()[0].address.into(), options.port);
-    let disk = RamDisk::new(64, 512).unwrap();
-    let mut target = Target::new(&devices[0], None, options, vec![Box::new(disk)]).unwrap();
-    let mut raw = Raw::new(&devices[1]);
+    let (world, mut target, remote, mut raw) = target_and_raw(3);
     let mut without_receives = ConnectionOptions::default();
     without_receives.inline_bytes = 64;
     let connection = raw.connection.insert(Connection::new(&raw.pd, without_receives).unwrap());
