@@ -100,8 +100,7 @@ impl SendRing {
     /// The room of a WQE at WQEBB `index`; `whole` if it is known not to wrap.
     #[inline(always)]
     pub(super) fn room(&mut self, index: u32, whole: bool) -> Room<'_> {
-        let (first, end) = (self.offset(index), self.bytes());
-        Room { base: self.base, first, end, whole, index, entries: self.entries(), _ring: PhantomData }
+        Room { base: self.base, index, whole, entries: self.entries(), _ring: PhantomData }
     }
 
     /// The blocks of the WQE at `index`, if it does not wrap; otherwise empty.
@@ -191,6 +190,18 @@ impl Entries {
         unsafe { self.posted.add(self.mask as usize + 1).cast::<u8>().add((index & self.mask) as usize) }
     }
 
+    /// Size of the ring in bytes.
+    #[inline(always)]
+    fn bytes(self) -> usize {
+        (self.mask as usize + 1) * WQEBB
+    }
+
+    /// Offset of WQEBB `index`.
+    #[inline(always)]
+    fn offset(self, index: u32) -> usize {
+        (index & self.mask) as usize * WQEBB
+    }
+
     /// Whether the `wqebbs` WQEBBs at `index`, at least one, do not wrap.
     #[inline(always)]
     fn whole(self, index: u32, wqebbs: u16) -> bool {
@@ -202,14 +213,10 @@ impl Entries {
 pub(crate) struct Room<'a> {
     /// The ring.
     base: NonNull<u8>,
-    /// Offset of the WQE in the ring: a multiple of 64.
-    first: usize,
-    /// Size of the ring in bytes.
-    end: usize,
-    /// Whether the WQE is known not to wrap.
-    whole: bool,
     /// The WQE's first WQEBB.
     index: u32,
+    /// Whether the WQE is known not to wrap.
+    whole: bool,
     entries: Entries,
     _ring: PhantomData<&'a mut SendRing>,
 }
@@ -247,10 +254,11 @@ impl Room<'_> {
     /// Offset of segment `segment`: a multiple of 16 inside the ring.
     #[inline(always)]
     fn place(&self, segment: usize) -> usize {
-        let place = self.first + segment * SEGMENT;
-        debug_assert!(!self.whole || place < self.end, "segment {segment} is not of this WQE");
+        let (first, end) = (self.entries.offset(self.index), self.entries.bytes());
+        let place = first + segment * SEGMENT;
+        debug_assert!(!self.whole || place < end, "segment {segment} is not of this WQE");
         // The first WQEBB never wraps.
-        if self.whole || segment < WQEBB / SEGMENT { place } else { place & (self.end - 1) }
+        if self.whole || segment < WQEBB / SEGMENT { place } else { place & (end - 1) }
     }
 
     /// Stores segment `segment`.
@@ -292,15 +300,15 @@ impl Room<'_> {
     /// Stores `data` from byte `at` of segment `segment` on.
     #[inline(always)]
     pub(crate) fn store_bytes(&mut self, segment: usize, at: usize, data: &[u8]) {
-        let first = self.place(segment) + at % SEGMENT;
+        let (first, end) = (self.place(segment) + at % SEGMENT, self.entries.bytes());
         // SAFETY: the start is inside the ring, and so is the copy: as a whole, or up to the ring's end and the rest
         // from its start. Nobody in this process has a reference to it, and data is never longer than the room made for
         // it.
         unsafe {
-            if self.whole || first + data.len() <= self.end {
+            if self.whole || first + data.len() <= end {
                 self.base.add(first).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len());
             } else {
-                copy_around(self.base, first, self.end, data);
+                copy_around(self.base, first, end, data);
             }
         }
     }
