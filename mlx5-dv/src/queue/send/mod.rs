@@ -210,7 +210,7 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     #[inline(always)]
     fn new(ring: &'a mut SendRing, service: &'a S, doorbell: &'a mut D) -> Self {
         let next = ring.producer;
-        let end = ring.retired.wrapping_add(ring.mask + 1);
+        let end = ring.retired.wrapping_add(ring.capacity() as u32);
         SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0 }
     }
 

@@ -285,8 +285,7 @@ impl Fill {
     /// Begins a work request, as long as possible without wrapping.
     #[inline(always)]
     fn open<D: SendDoorbell>(self, batch: &SendBatch<'_, D, Frames>) -> Self {
-        let whole = batch.ring.mask + 1 - (self.index & batch.ring.mask);
-        let wqebbs = batch.end.wrapping_sub(self.index).min(whole) as usize;
+        let wqebbs = (batch.end.wrapping_sub(self.index) as usize).min(batch.ring.extent().to_end(self.index));
         let end = (wqebbs * (WQEBB / SEGMENT)).min(batch.service.most_segments());
         Fill { next: HEADS, end, ..self }
     }

@@ -28,8 +28,7 @@ pub(crate) struct SendRing {
     /// if none starts there. Both are valid from `retired` to `producer`. Entries of an abandoned batch are beyond
     /// that; the next batch overwrites all of those that it uses.
     posted: Box<[u64]>,
-    /// Number of WQEBBs minus one.
-    pub(super) mask: u32,
+    extent: Extent,
     pub(super) producer: u32,
     /// Index of the oldest work request in flight, if any.
     pub(super) retired: u32,
@@ -69,7 +68,7 @@ impl SendRing {
             number,
             record,
             posted: vec![0; capacity + capacity.div_ceil(size_of::<u64>())].into(),
-            mask: capacity as u32 - 1,
+            extent: Extent { mask: capacity as u32 - 1 },
             producer: 0,
             retired: 0,
             qpn,
@@ -77,24 +76,6 @@ impl SendRing {
             sges: limits.sges,
             inline_bytes: limits.inline_bytes,
         }
-    }
-
-    /// Size of the ring in bytes.
-    #[inline(always)]
-    fn bytes(&self) -> usize {
-        self.capacity() * WQEBB
-    }
-
-    /// Offset of WQEBB `index`.
-    #[inline(always)]
-    pub(super) fn offset(&self, index: u32) -> usize {
-        (index & self.mask) as usize * WQEBB
-    }
-
-    /// Whether the `wqebbs` WQEBBs at `index`, at least one, do not wrap.
-    #[inline(always)]
-    pub(super) fn whole(&mut self, index: u32, wqebbs: u16) -> bool {
-        self.entries().whole(index, wqebbs)
     }
 
     /// The room of a WQE at WQEBB `index`; `whole` if it is known not to wrap.
@@ -106,9 +87,9 @@ impl SendRing {
     /// The blocks of the WQE at `index`, if it does not wrap; otherwise empty.
     #[inline(always)]
     pub(super) fn blocks(&self, index: u32, wqebbs: u32) -> &[Wqebb] {
-        let (start, count) = (self.offset(index), wqebbs as usize);
+        let (start, count) = (self.extent.offset(index), wqebbs as usize);
         // A single block never wraps.
-        let count = if count > 1 && start + count * WQEBB > self.bytes() { 0 } else { count };
+        let count = if count > 1 && start + count * WQEBB > self.extent.bytes() { 0 } else { count };
         // SAFETY: the blocks are inside the ring and aligned; only `&mut self` stores to them, and the card only reads
         // them.
         unsafe { slice::from_raw_parts(self.base.add(start).cast().as_ptr(), count) }
@@ -124,27 +105,26 @@ impl SendRing {
     /// long before it is full.
     #[inline(always)]
     pub(super) fn enters_quarter(&self, start: u32, end: u32) -> bool {
-        (start ^ end) & !(self.mask >> 2) != 0
+        (start ^ end) & !(self.extent.mask >> 2) != 0
     }
 
     /// Number of WQEBBs of the ring.
     #[inline(always)]
     pub(crate) fn capacity(&self) -> usize {
-        self.mask as usize + 1
+        self.extent.capacity()
     }
 
-    /// The `wr_id` entry of the work request at WQEBB `index`.
+    /// Which WQEBBs there are.
     #[inline(always)]
-    fn wr_id(&mut self, index: u32) -> &mut u64 {
-        // SAFETY: nobody else has a reference to it.
-        unsafe { self.entries().wr_id(index).as_mut() }
+    pub(super) fn extent(&self) -> Extent {
+        self.extent
     }
 
     /// What is remembered of each WQEBB.
     #[inline(always)]
     fn entries(&mut self) -> Entries {
         // SAFETY: a box is not null.
-        Entries { posted: unsafe { NonNull::new_unchecked(self.posted.as_mut_ptr()) }, mask: self.mask }
+        Entries { posted: unsafe { NonNull::new_unchecked(self.posted.as_mut_ptr()) }, extent: self.extent }
     }
 
     /// See [`SendQueue::retire`](super::SendQueue::retire).
@@ -162,7 +142,52 @@ impl SendRing {
             return Err(RetireError::NotInFlight { work: *work, first, end });
         }
         self.retired = self.retired.wrapping_add(before + u32::from(wqebbs));
-        Ok(*self.wr_id(work.index.into()))
+        // SAFETY: as above.
+        Ok(unsafe { self.entries().wr_id(work.index.into()).read() })
+    }
+}
+
+/// Which WQEBBs a ring has: a power of two of them. Indices wrap.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    /// Their number minus one.
+    mask: u32,
+}
+
+impl Extent {
+    #[inline(always)]
+    fn capacity(self) -> usize {
+        self.mask as usize + 1
+    }
+
+    /// Size of the ring in bytes.
+    #[inline(always)]
+    fn bytes(self) -> usize {
+        self.capacity() * WQEBB
+    }
+
+    /// Which of them WQEBB `index` is.
+    #[inline(always)]
+    fn place(self, index: u32) -> usize {
+        (index & self.mask) as usize
+    }
+
+    /// Offset of WQEBB `index`.
+    #[inline(always)]
+    pub(super) fn offset(self, index: u32) -> usize {
+        self.place(index) * WQEBB
+    }
+
+    /// Number of WQEBBs from `index` to the ring's end.
+    #[inline(always)]
+    pub(super) fn to_end(self, index: u32) -> usize {
+        self.capacity() - self.place(index)
+    }
+
+    /// Whether the `wqebbs` WQEBBs at `index`, at least one, do not wrap.
+    #[inline(always)]
+    pub(super) fn whole(self, index: u32, wqebbs: u16) -> bool {
+        self.place(index) + usize::from(wqebbs - 1) <= self.mask as usize
     }
 }
 
@@ -170,42 +195,23 @@ impl SendRing {
 #[derive(Clone, Copy)]
 struct Entries {
     posted: NonNull<u64>,
-    mask: u32,
+    extent: Extent,
 }
 
 impl Entries {
     /// The `wr_id` of the work request at WQEBB `index`.
     #[inline(always)]
     fn wr_id(self, index: u32) -> NonNull<u64> {
-        // SAFETY: there is one per WQEBB, and the mask is their number minus one: both are set only in `new`.
-        unsafe { self.posted.add((index & self.mask) as usize) }
+        // SAFETY: there is one per WQEBB of the extent: both are set only in `new`.
+        unsafe { self.posted.add(self.extent.place(index)) }
     }
 
     /// The length of the work request at WQEBB `index`. That of the next WQEBB follows, except after the ring's last
     /// one.
     #[inline(always)]
     fn length(self, index: u32) -> NonNull<u8> {
-        // SAFETY: after the `wr_id`s there is one byte per WQEBB, and the mask is their number minus one: both are set
-        // only in `new`.
-        unsafe { self.posted.add(self.mask as usize + 1).cast::<u8>().add((index & self.mask) as usize) }
-    }
-
-    /// Size of the ring in bytes.
-    #[inline(always)]
-    fn bytes(self) -> usize {
-        (self.mask as usize + 1) * WQEBB
-    }
-
-    /// Offset of WQEBB `index`.
-    #[inline(always)]
-    fn offset(self, index: u32) -> usize {
-        (index & self.mask) as usize * WQEBB
-    }
-
-    /// Whether the `wqebbs` WQEBBs at `index`, at least one, do not wrap.
-    #[inline(always)]
-    fn whole(self, index: u32, wqebbs: u16) -> bool {
-        (index & self.mask) as usize + usize::from(wqebbs - 1) <= self.mask as usize
+        // SAFETY: after the `wr_id`s there is one byte per WQEBB of the extent: both are set only in `new`.
+        unsafe { self.posted.add(self.extent.capacity()).cast::<u8>().add(self.extent.place(index)) }
     }
 }
 
@@ -233,7 +239,7 @@ impl Room<'_> {
         unsafe {
             entries.wr_id(index).write(wr_id);
             length.write(wqebbs as u8);
-            if entries.whole(index, wqebbs) {
+            if entries.extent.whole(index, wqebbs) {
                 // One by one: for few WQEBBs a loop would be a call of memset. If the compiler knows the count, it
                 // merges the stores.
                 if wqebbs > 1 {
@@ -254,7 +260,7 @@ impl Room<'_> {
     /// Offset of segment `segment`: a multiple of 16 inside the ring.
     #[inline(always)]
     fn place(&self, segment: usize) -> usize {
-        let (first, end) = (self.entries.offset(self.index), self.entries.bytes());
+        let (first, end) = (self.entries.extent.offset(self.index), self.entries.extent.bytes());
         let place = first + segment * SEGMENT;
         debug_assert!(!self.whole || place < end, "segment {segment} is not of this WQE");
         // The first WQEBB never wraps.
@@ -300,7 +306,7 @@ impl Room<'_> {
     /// Stores `data` from byte `at` of segment `segment` on.
     #[inline(always)]
     pub(crate) fn store_bytes(&mut self, segment: usize, at: usize, data: &[u8]) {
-        let (first, end) = (self.place(segment) + at % SEGMENT, self.entries.bytes());
+        let (first, end) = (self.place(segment) + at % SEGMENT, self.entries.extent.bytes());
         // SAFETY: the start is inside the ring, and so is the copy: as a whole, or up to the ring's end and the rest
         // from its start. Nobody in this process has a reference to it, and data is never longer than the room made for
         // it.

@@ -70,7 +70,7 @@ impl Queue {
 
     /// `len` bytes of the WQE at WQEBB `index`, across the ring's end.
     fn wqe(&self, index: u16, len: usize) -> Vec<u8> {
-        let start = self.ring.offset(index.into());
+        let start = self.ring.extent().offset(index.into());
         (0..len).map(|i| self.memory.read((start + i) % self.bytes, 1)[0]).collect()
     }
 

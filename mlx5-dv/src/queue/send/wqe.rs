@@ -272,7 +272,7 @@ impl SendRing {
     ) -> u64 {
         let start = self.start(index, size, request, &head);
         let long = H::LONG || P::LONG;
-        if !long || self.whole(index, size.wqebbs) {
+        if !long || self.extent().whole(index, size.wqebbs) {
             fill(self.room(index, long), start, head, payload);
         } else {
             fill_around(self.room(index, false), start, head, payload);
