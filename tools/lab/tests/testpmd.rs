@@ -102,6 +102,8 @@ const PROMPT: &str = "testpmd> ";
 /// Where its ports send.
 const PEERS: [&str; 2] = ["set eth-peer 0 02:00:00:00:00:0a", "set eth-peer 1 02:00:00:00:00:0b"];
 
+/// The functions of the guest become `$1`, `$2`, ..., in the order of their addresses.
+const FUNCTIONS: &str = "set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)";
 /// Where guests find C programs of ours.
 const C_PROGRAMS: &str = "/opt/c";
 
@@ -145,7 +147,7 @@ impl Rig {
     /// The same of function `number`, from 1.
     fn clock(&self, number: usize, command: &str) -> Result<u64, Report> {
         let said = self.check(&format!(
-            "set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\n\
+            "{FUNCTIONS}\n\
              {} phc_ctl /dev/$(ls /sys/bus/pci/devices/${number}/ptp) -- {command}",
             Software::LINUXPTP
         ))?;
@@ -158,7 +160,7 @@ impl Rig {
     /// Starts what prints `count` frames of `a` that say when they are to leave.
     fn timed_frames(&self, count: usize) -> Result<Job<'_>, Report> {
         let mut receiver = self.lab.guest.start(&format!(
-            "set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\n\
+            "{FUNCTIONS}\n\
              {C_PROGRAMS}/timed_frames a /dev/$(ls /sys/bus/pci/devices/$2/ptp) {count} 2>&1"
         ))?;
         receiver.wait_for("ready", SOON)?;
@@ -212,7 +214,7 @@ impl Rig {
     /// The same with options of EAL.
     fn start(&self, device: &str, eal: &str, options: &str) -> Result<Testpmd<'_>, Report> {
         let run = format!(
-            "{}\nset -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\nexec 3<>/tmp/commands\n\
+            "{}\n{FUNCTIONS}\nexec 3<>/tmp/commands\n\
              dpdk dpdk-testpmd -l 0,1 --no-telemetry {eal} -a $2,{device} -a $3,{device} -- \
              --interactive --no-mlockall --total-num-mbufs=24576 --rxd=1024 --txd=1024 {options} < /tmp/commands 2>&1",
             Software::DPDK
@@ -505,8 +507,7 @@ fn times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
 /// and has its contents unchanged.
 fn returns_ours(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     let count = rounds(10_000, 10_000_000) as u64;
-    let port =
-        rig.check("set -- $(lspci -D -n -d 15b3: | cut -d' ' -f1)\ncat /sys/bus/pci/devices/$2/net/*/address")?;
+    let port = rig.check(&format!("{FUNCTIONS}\ncat /sys/bus/pci/devices/$2/net/*/address"))?;
     let mut ours = OurEnd::open(&rig.lab.model.sockets()[2], port.trim())?;
     testpmd.say("set portlist 0")?;
     testpmd.forward("macswap")?;
