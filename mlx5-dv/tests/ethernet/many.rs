@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, PacketBuilder};
+use fastrand::Rng;
 use mlx5_dv::objects::{AccessFlags, Buffer, Compression, MemoryRegion, Pd, QueueCounter, VlanTag};
 use mlx5_dv::queue::ethernet::{
     EthernetOptions, EthernetQueue, FrameCompletion, FrameFlags, Packet, Spread, SpreadOptions, StridingOptions,
@@ -32,30 +33,6 @@ fn count() -> u64 {
     if std::env::var_os("MLX5_LAB_LONG").is_some_and(|value| value == "1") { 5_000_000 } else { 50_000 }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn one_in(&mut self, limit: u64) -> bool {
-        self.below(limit) == 0
-    }
-
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        std::array::from_fn(|_| self.next() as u8)
-    }
-}
-
 /// A frame to send.
 struct Request {
     bytes: Vec<u8>,
@@ -73,27 +50,27 @@ struct Wanted {
 }
 
 /// Frame `number`: without IP, or TCP or UDP over IPv4 or IPv6. It ends with its number.
-fn request(random: &mut Random, [from, to]: [Mac; 2], number: u64) -> Request {
+fn request(random: &mut Rng, [from, to]: [Mac; 2], number: u64) -> Request {
     let builder = PacketBuilder::ethernet2(from.0, to.0);
-    let (is_ip, is_v4, is_udp) = (!random.one_in(8), random.one_in(2), random.one_in(2));
-    let options = if is_v4 { 4 * random.below(11) as usize } else { 0 };
+    let (is_ip, is_v4, is_udp) = (random.u8(..8) != 0, random.bool(), random.bool());
+    let options = if is_v4 { 4 * random.usize(..11) } else { 0 };
     let l4 = 14 + if is_v4 { 20 + options } else { 40 };
     let headers = if is_ip { l4 + if is_udp { 8 } else { 20 } } else { 14 };
     // Half of them short.
-    let most = if random.one_in(2) { 64 } else { LONGEST - headers };
-    let mut payload = vec![random.next() as u8; 8 + random.below(most as u64 - 7) as usize];
+    let most = if random.bool() { 64 } else { LONGEST - headers };
+    let mut payload = vec![random.u8(..); 8 + random.usize(..most - 7)];
     let end = payload.len() - 8;
     payload[end..].copy_from_slice(&number.to_be_bytes());
 
     let mut bytes = Vec::with_capacity(LONGEST);
     if is_ip {
         let step = builder.ip(addresses(random, is_v4, options));
-        let (source, destination) = (random.next() as u16, random.next() as u16);
+        let (source, destination) = (random.u16(..), random.u16(..));
         let written = match is_udp {
             true => step.udp(source, destination).write(&mut bytes, &payload),
             false => {
-                let step = step.tcp(source, destination, random.next() as u32, random.next() as u16);
-                let step = if random.one_in(4) { step.syn() } else { step.ack(random.next() as u32) };
+                let step = step.tcp(source, destination, random.u32(..), random.u16(..));
+                let step = if random.u8(..4) == 0 { step.syn() } else { step.ack(random.u32(..)) };
                 step.write(&mut bytes, &payload)
             }
         };
@@ -107,8 +84,8 @@ fn request(random: &mut Random, [from, to]: [Mac; 2], number: u64) -> Request {
     let (mut l3_ok, mut l4_ok) = (is_ip, is_ip);
     if is_ip && is_v4 {
         let sum = 24..26;
-        match random.below(4) {
-            0 => bytes[sum].copy_from_slice(&random.bytes::<2>()),
+        match random.u64(..4) {
+            0 => bytes[sum].copy_from_slice(&random.u16(..).to_ne_bytes()),
             1 => spoil(&mut right, &mut bytes, sum.start, &mut l3_ok),
             _ => {}
         }
@@ -116,17 +93,17 @@ fn request(random: &mut Random, [from, to]: [Mac; 2], number: u64) -> Request {
     }
     if is_ip {
         let at = l4 + if is_udp { 6 } else { 16 };
-        match random.below(4) {
-            0 => bytes[at..at + 2].copy_from_slice(&random.bytes::<2>()),
+        match random.u64(..4) {
+            0 => bytes[at..at + 2].copy_from_slice(&random.u16(..).to_ne_bytes()),
             1 => spoil(&mut right, &mut bytes, at, &mut l4_ok),
             _ => {}
         }
         flags.set(FrameFlags::L4_CHECKSUM, l4_ok && bytes[at..at + 2] != right[at..at + 2]);
     }
-    let tag = random.one_in(8).then(|| VlanTag {
+    let tag = (random.u8(..8) == 0).then(|| VlanTag {
         ethertype: 0x8100,
-        priority: random.below(8) as u8,
-        vlan: random.below(4096) as u16,
+        priority: random.u8(..8),
+        vlan: random.u16(..4096),
     });
     if let Some(tag) = tag {
         let tci = u16::from(tag.priority) << 13 | tag.vlan;
@@ -140,16 +117,17 @@ fn request(random: &mut Random, [from, to]: [Mac; 2], number: u64) -> Request {
     Request { bytes, flags, tag, wanted: Wanted { bytes: right, l3, l3_ok, l4_ok } }
 }
 
-fn addresses(random: &mut Random, is_v4: bool, options: usize) -> IpHeaders {
+fn addresses(random: &mut Rng, is_v4: bool, options: usize) -> IpHeaders {
     if is_v4 {
+        let (source, destination) = (random.u32(..).to_ne_bytes(), random.u32(..).to_ne_bytes());
         // The builder sets lengths, protocol and checksum.
-        let mut header = Ipv4Header::new(0, 64, 17.into(), random.bytes(), random.bytes()).unwrap();
+        let mut header = Ipv4Header::new(0, 64, 17.into(), source, destination).unwrap();
         // NOPs.
         header.options = vec![1; options][..].try_into().unwrap();
         return IpHeaders::Ipv4(header, Default::default());
     }
-    let header =
-        Ipv6Header { hop_limit: 64, source: random.bytes(), destination: random.bytes(), ..Default::default() };
+    let (source, destination) = (random.u128(..).to_ne_bytes(), random.u128(..).to_ne_bytes());
+    let header = Ipv6Header { hop_limit: 64, source, destination, ..Default::default() };
     IpHeaders::Ipv6(header, Default::default())
 }
 
@@ -244,7 +222,7 @@ struct Run {
     receiver: Receiver,
     counter: Arc<QueueCounter>,
     macs: [Mac; 2],
-    random: Random,
+    random: Rng,
     under_way: HashMap<u64, Wanted>,
     /// The last frame of each queue.
     last: [Option<u64>; 4],
@@ -267,7 +245,7 @@ impl Run {
             receiver: receiver(&there, &counter),
             counter,
             macs: devices.each_ref().map(|device| device.mac()),
-            random: Random(16),
+            random: Rng::with_seed(16),
             under_way: HashMap::new(),
             last: [None; 4],
             sent: 0,
@@ -278,17 +256,17 @@ impl Run {
     /// Sends up to 32 frames with one doorbell, some of them without a completion of their own.
     fn burst(&mut self, most: usize) {
         let room = DEPTH.saturating_sub(self.sender.in_flight().0).min(self.free.len());
-        let most = most.min(room).min(1 + self.random.below(32) as usize);
+        let most = most.min(room).min(1 + self.random.usize(..32));
         // Those that go together follow with the next that is alone.
         let mut together: Vec<Buffer> = Vec::new();
         let mut batch = self.sender.batch();
         for left in (0..most).rev() {
             let Request { bytes, flags, tag, wanted } = request(&mut self.random, self.macs, self.sent);
-            match left > 0 && self.random.one_in(2) {
+            match left > 0 && self.random.bool() {
                 true => batch.quiet(),
                 false => batch.signalled(),
             }
-            if bytes.len() <= INLINE && tag.is_none() && self.random.one_in(2) {
+            if bytes.len() <= INLINE && tag.is_none() && self.random.bool() {
                 batch.send_each(&mut together, FrameFlags::empty()).unwrap();
                 batch.send_inline(&bytes, flags).unwrap();
             } else {
@@ -297,7 +275,7 @@ impl Run {
                 buffer.write(0, &bytes);
                 buffer.set_len(bytes.len());
                 together.push(buffer);
-                if tag.is_none() && flags.is_empty() && left > 0 && self.random.one_in(2) {
+                if tag.is_none() && flags.is_empty() && left > 0 && self.random.bool() {
                     self.under_way.insert(self.sent, wanted);
                     self.sent += 1;
                     continue;

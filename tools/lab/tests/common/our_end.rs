@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, PacketBuilder};
+use fastrand::Rng;
 use mlx5_dv::Mac;
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, VlanTag};
 use mlx5_dv::queue::Side;
@@ -28,30 +29,6 @@ const ROCE: u16 = 4791;
 /// Where the headers of layer 3 begin.
 const L3: usize = 14;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn one_in(&mut self, limit: u64) -> bool {
-        self.below(limit) == 0
-    }
-
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        std::array::from_fn(|_| self.next() as u8)
-    }
-}
-
 /// What is in a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -67,7 +44,7 @@ pub struct OurEnd {
     received: Vec<ReceivedFrame>,
     /// Our address, and the peer's.
     pub macs: [Mac; 2],
-    random: Random,
+    random: Rng,
     /// Each frame as it has to come back.
     under_way: HashMap<u64, Vec<u8>>,
     sent: u64,
@@ -94,7 +71,7 @@ impl OurEnd {
             free,
             received: Vec::new(),
             macs: [device.mac(), peer.parse()?],
-            random: Random(16),
+            random: Rng::with_seed(16),
             under_way: HashMap::new(),
             sent: 0,
             together: 0,
@@ -109,7 +86,7 @@ impl OurEnd {
         while self.sent < end || !self.under_way.is_empty() {
             let room = WINDOW - self.under_way.len();
             if room >= BURST as usize && self.sent < end {
-                let most = (1 + self.random.below(BURST)).min(end - self.sent);
+                let most = (1 + self.random.u64(..BURST)).min(end - self.sent);
                 self.burst(most)?;
             }
             if self.poll()? {
@@ -127,13 +104,13 @@ impl OurEnd {
     fn burst(&mut self, most: u64) -> TestResult {
         let end = self.sent + most;
         while self.sent < end {
-            let (flags, kind) = match self.random.below(4) {
+            let (flags, kind) = match self.random.u64(..4) {
                 0 => (FrameFlags::L4_CHECKSUM, Some(Kind::Ipv6)),
                 1 => (FrameFlags::L3_CHECKSUM | FrameFlags::L4_CHECKSUM, Some(Kind::Ipv4)),
                 _ => (FrameFlags::empty(), None),
             };
-            let tag = self.random.one_in(8).then(|| self.tag());
-            let count = if tag.is_some() { 1 } else { (1 + self.random.below(12)).min(end - self.sent) };
+            let tag = (self.random.u8(..8) == 0).then(|| self.tag());
+            let count = if tag.is_some() { 1 } else { (1 + self.random.u64(..12)).min(end - self.sent) };
             let mut buffers = (0..count).map(|_| self.frame(flags, kind, tag)).collect::<Result<Vec<_>, _>>()?;
             let mut batch = self.queue.batch();
             match (tag, buffers.pop()) {
@@ -150,13 +127,13 @@ impl OurEnd {
     }
 
     fn tag(&mut self) -> VlanTag {
-        let (priority, vlan) = (self.random.below(8) as u8, 1 + self.random.below(4094) as u16);
+        let (priority, vlan) = (self.random.u8(..8), 1 + self.random.u16(..4094));
         VlanTag { ethertype: 0x8100, priority, vlan }
     }
 
     /// The next frame, in a buffer. The card computes checksums as `flags` say, and inserts `tag`.
     fn frame(&mut self, flags: FrameFlags, kind: Option<Kind>, tag: Option<VlanTag>) -> Result<Buffer, Report> {
-        let drawn = [Kind::NoIp, Kind::Ipv4, Kind::Ipv6][self.random.below(3) as usize];
+        let drawn = [Kind::NoIp, Kind::Ipv4, Kind::Ipv6][self.random.usize(..3)];
         let mut bytes = self.bytes(kind.unwrap_or(drawn))?;
         let mut wanted = bytes.clone();
         wanted[..6].copy_from_slice(&self.macs[0].0);
@@ -167,11 +144,11 @@ impl OurEnd {
         }
         // What the card has to fill in.
         if flags.contains(FrameFlags::L3_CHECKSUM) {
-            bytes[L3 + 10..L3 + 12].copy_from_slice(&self.random.bytes::<2>());
+            bytes[L3 + 10..L3 + 12].copy_from_slice(&self.random.u16(..).to_ne_bytes());
         }
         if flags.contains(FrameFlags::L4_CHECKSUM) {
             let at = l4_checksum(&bytes);
-            bytes[at..at + 2].copy_from_slice(&self.random.bytes::<2>());
+            bytes[at..at + 2].copy_from_slice(&self.random.u16(..).to_ne_bytes());
         }
         self.under_way.insert(self.sent, wanted);
         self.sent += 1;
@@ -186,8 +163,8 @@ impl OurEnd {
     fn bytes(&mut self, kind: Kind) -> Result<Vec<u8>, Report> {
         let [from, to] = self.macs;
         let random = &mut self.random;
-        let options = if kind == Kind::Ipv4 { 4 * random.below(11) as usize } else { 0 };
-        let is_udp = random.one_in(2);
+        let options = if kind == Kind::Ipv4 { 4 * random.usize(..11) } else { 0 };
+        let is_udp = random.bool();
         let ip = match kind {
             Kind::NoIp => 0,
             Kind::Ipv4 => 20 + options,
@@ -196,21 +173,21 @@ impl OurEnd {
         let headers = L3 + if ip == 0 { 0 } else { ip + if is_udp { 8 } else { 20 } };
         let least = SHORTEST.saturating_sub(headers).max(8);
         // Half of them short.
-        let most = if random.one_in(2) { least + 64 } else { LONGEST - headers };
-        let mut payload = vec![random.next() as u8; least + random.below((most - least) as u64 + 1) as usize];
+        let most = if random.bool() { least + 64 } else { LONGEST - headers };
+        let mut payload = vec![random.u8(..); least + random.usize(..=most - least)];
         let end = payload.len() - 8;
         payload[end..].copy_from_slice(&self.sent.to_be_bytes());
         if kind == Kind::NoIp {
             return Ok([&to.0[..], &from.0, &[0x88, 0xb5], &payload].concat());
         }
         let step = PacketBuilder::ethernet2(from.0, to.0).ip(addresses(random, kind == Kind::Ipv4, options)?);
-        let (source, destination) = (random.next() as u16, random.below(ROCE.into()) as u16);
+        let (source, destination) = (random.u16(..), random.u16(..ROCE));
         let mut bytes = Vec::with_capacity(LONGEST);
         match is_udp {
             true => step.udp(source, destination).write(&mut bytes, &payload)?,
             false => {
-                let step = step.tcp(source, destination, random.next() as u32, random.next() as u16);
-                let step = if random.one_in(4) { step.syn() } else { step.ack(random.next() as u32) };
+                let step = step.tcp(source, destination, random.u32(..), random.u16(..));
+                let step = if random.u8(..4) == 0 { step.syn() } else { step.ack(random.u32(..)) };
                 step.write(&mut bytes, &payload)?;
             }
         }
@@ -250,15 +227,16 @@ fn l4_checksum(frame: &[u8]) -> usize {
     L3 + ip + if protocol == UDP { 6 } else { 16 }
 }
 
-fn addresses(random: &mut Random, is_v4: bool, options: usize) -> Result<IpHeaders, Report> {
+fn addresses(random: &mut Rng, is_v4: bool, options: usize) -> Result<IpHeaders, Report> {
     if is_v4 {
+        let (source, destination) = (random.u32(..).to_ne_bytes(), random.u32(..).to_ne_bytes());
         // The builder sets lengths, protocol and checksum.
-        let mut header = Ipv4Header::new(0, 64, 17.into(), random.bytes(), random.bytes())?;
+        let mut header = Ipv4Header::new(0, 64, 17.into(), source, destination)?;
         // NOPs.
         header.options = vec![1; options][..].try_into()?;
         return Ok(IpHeaders::Ipv4(header, Default::default()));
     }
-    let (source, destination) = (random.bytes(), random.bytes());
+    let (source, destination) = (random.u128(..).to_ne_bytes(), random.u128(..).to_ne_bytes());
     let header = Ipv6Header { hop_limit: 64, source, destination, ..Default::default() };
     Ok(IpHeaders::Ipv6(header, Default::default()))
 }
