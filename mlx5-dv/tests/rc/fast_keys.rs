@@ -315,6 +315,116 @@ fn a_key_dropped_before_its_registration_is_executed_lives_until_its_connection_
     }
 }
 
+/// A completion of the connection, of which a program says that the remote has invalidated `rkey` by it.
+fn pretended(connection: &mut Connection, rkey: u32) -> Done {
+    connection.batch().nop().unwrap();
+    let mut done = connection.wait(SOON).unwrap();
+    done.result.as_mut().unwrap().operation = Operation::ReceivedInvalidate(rkey);
+    done
+}
+
+#[test]
+fn a_changed_completion_does_not_free_the_number_of_a_key_whose_registration_is_not_executed() {
+    for (is_reported, options) in [
+        (false, UmrKeyOptions::default().entries(1)),
+        (true, UmrKeyOptions::default().entries(1)),
+        (true, UmrKeyOptions::default().entries(1).pages(12)),
+    ] {
+        let card = Card::new();
+        let (mut a, mut b) = connected(&card);
+        let (near, far) = (card.region(4096), private(&card, 4096));
+        let memory = std::sync::Arc::downgrade(&far);
+        let mut key = FastKey::create(&card.pd, options).unwrap();
+        key.push(far.buffer(0..4096).unwrap()).unwrap();
+        let done = pretended(&mut b, key.rkey() + 1);
+        let remote = if is_reported {
+            let (_, remote) = b.register(&mut key, WRITABLE).unwrap();
+            assert!(key.settle(&done) && key.is_free());
+            remote
+        } else {
+            let mut batch = b.batch();
+            let remote = batch.register_unreported(&mut key, WRITABLE).unwrap();
+            assert!(key.settle(&done) && key.is_free());
+            // The number of the key that is dropped must not be the next one's: the work request would open that.
+            key.parts().for_each(drop);
+            key.renew().unwrap();
+            assert_ne!(key.rkey() >> 8, remote.rkey >> 8, "{options:?}");
+            batch.ring();
+            remote
+        };
+        key.parts().for_each(drop);
+        drop((key, far));
+        let other = FastKey::create(&card.pd, options).unwrap();
+        assert_ne!(other.rkey() >> 8, remote.rkey >> 8, "{is_reported}, {options:?}");
+        assert!(memory.upgrade().is_some(), "the remote reaches it, or will");
+        b.batch().nop().unwrap();
+        (0..1 + usize::from(is_reported)).for_each(|_| drop(b.wait(SOON).unwrap()));
+        write(&mut a, &near, &pattern(4096, 3), remote);
+        drop(b);
+        assert!(memory.upgrade().is_none(), "nobody reaches it any more");
+        drop((a, other, near));
+        card.end();
+    }
+}
+
+#[test]
+fn a_key_that_seems_free_and_moves_to_another_connection_lives_as_long_as_the_work_requests_of_both() {
+    let card = Card::new();
+    let ((a, mut b), (c, mut d)) = (connected(&card), connected(&card));
+    let far = private(&card, 4096);
+    let memory = std::sync::Arc::downgrade(&far);
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1)).unwrap();
+    key.push(far.buffer(0..4096).unwrap()).unwrap();
+    let done = pretended(&mut b, key.rkey() + 1);
+    let mut batch = b.batch();
+    let remote = batch.register_unreported(&mut key, WRITABLE).unwrap();
+    assert!(key.settle(&done) && key.is_free());
+    d.register(&mut key, WRITABLE).unwrap();
+    settles(&mut d, &mut key, b_registered);
+    d.invalidate(&mut key).unwrap();
+    settles(&mut d, &mut key, FastKey::is_free);
+    key.parts().for_each(drop);
+    drop((key, far));
+    drop((c, d));
+    let other = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1)).unwrap();
+    assert_ne!(other.rkey() >> 8, remote.rkey >> 8, "the first work request would open that one");
+    assert!(memory.upgrade().is_some());
+    batch.ring();
+    drop(b);
+    assert!(memory.upgrade().is_none());
+    drop((a, other));
+    card.end();
+}
+
+#[test]
+fn keys_that_are_free_end_at_once_and_those_that_lived_with_unreported_registrations_with_their_connection() {
+    let card = Card::new();
+    let (a, mut b) = connected(&card);
+    let far = private(&card, 4096);
+    let memory = std::sync::Arc::downgrade(&far);
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1)).unwrap();
+    for _ in 0..3 {
+        key.push(far.buffer(0..4096).unwrap()).unwrap();
+        b.batch().nop().unwrap();
+        let mut batch = b.batch();
+        batch.register_unreported(&mut key, WRITABLE).unwrap();
+        batch.quiet();
+        batch.nop().unwrap();
+        batch.ring();
+        // Its completion says that the registration before it was executed, too, and the quiet one.
+        b.invalidate(&mut key).unwrap();
+        while !key.is_free() {
+            key.settle(&b.wait(SOON).unwrap());
+        }
+        key.parts().for_each(drop);
+    }
+    drop((key, far));
+    assert!(memory.upgrade().is_none(), "its last work request is known to be executed");
+    assert_eq!(b.in_flight(), (0, 0));
+    drop((a, b));
+    card.end();
+}
+
 #[test]
 fn a_key_renewed_before_its_registration_is_executed_is_another_and_a_reset_ends_the_old_one() {
     let card = Card::new();

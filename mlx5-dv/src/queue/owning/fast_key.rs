@@ -59,7 +59,11 @@ const LIST_UNIT: usize = 64;
 /// A key keeps the regions of all buffers that it was ever registered with until it is [renewed](Self::renew) or
 /// dropped. If it is dropped while registered, a command destroys the key before the buffers are free. Then, and when
 /// it is renewed, its connection keeps the key and the regions if a work request on it may be in flight, until the
-/// connection is reset or dropped.
+/// connection is reset or dropped. That is told by the completions that the connection itself has polled, not by those
+/// that [`settle`](Self::settle) was shown: the number of a key never becomes another key's while a work request may
+/// still open memory by it. A [registration that is not reported](crate::queue::ConnectionBatch::register_unreported)
+/// may be in flight until a later [`invalidate`](crate::queue::Connection::invalidate) of the key on that connection
+/// has completed, even if the remote has invalidated the key.
 #[derive(Debug)]
 pub struct FastKey {
     /// First field: dropped before the memory, so the card cannot access that any more.

@@ -73,7 +73,8 @@ impl Binding {
 /// ```
 ///
 /// If it is dropped while bound, a command destroys the window before the region is let go. If a work request on it may
-/// be in flight then, its connection keeps both until it is reset or dropped.
+/// be in flight then, by the completions that its connection itself has polled, that keeps both until it is reset or
+/// dropped.
 #[derive(Debug)]
 pub struct FastWindow {
     /// First field: dropped before the memory, so the card cannot access that any more.

@@ -15,9 +15,20 @@ use crate::timestamp::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
+impl Default for Ticket {
+    fn default() -> Self {
+        Self::UNREPORTED
+    }
+}
+
 impl Ticket {
     /// Of work requests that are not reported.
     pub(super) const UNREPORTED: Ticket = Ticket(u64::MAX);
+
+    /// Later ones of a queue pair have higher numbers.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// A completed work request, with its buffer. One of several buffers is completed by as many, with the same ticket, in
@@ -52,6 +63,9 @@ pub(super) const UNREPORTED: u64 = u64::MAX;
 
 /// The bit of a `wr_id` that says that a send keeps its buffer until it is asked for; the others are its slot.
 pub(super) const KEPT: u64 = 1 << 63;
+
+/// The bits of the `wr_id` of a reported work request on a key.
+pub(super) const OF_KEY: u64 = KEPT | 1 << 62;
 
 /// Most CQEs of unreported work requests in flight: completion queues have room for them beside those of the slots.
 pub(super) const UNREPORTED_CQES: u32 = 8;
@@ -469,7 +483,7 @@ impl InFlight {
     ) -> Result<Option<Done>, RetireError> {
         match result {
             Ok(completion) if wr_id != UNREPORTED => self.done_kept(wr_id & !KEPT, completion, later),
-            Err(_) if wr_id != UNREPORTED => self.done_all(wr_id & !KEPT, result, later).map(Some),
+            Err(_) if wr_id != UNREPORTED => self.done_all(wr_id & !OF_KEY, result, later).map(Some),
             result => {
                 self.unreported_cqes = self.unreported_cqes.saturating_sub(1);
                 Ok(result.err().map(Done::of_unreported))
@@ -477,7 +491,7 @@ impl InFlight {
         }
     }
 
-    /// A send that keeps its buffer succeeded. Reported are the quiet ones before it.
+    /// A send that keeps its buffer succeeded, or a work request on a key. Reported are the quiet ones before it.
     #[inline(always)]
     fn done_kept(
         &mut self,
@@ -486,13 +500,28 @@ impl InFlight {
         later: &mut VecDeque<Done>,
     ) -> Result<Option<Done>, RetireError> {
         let nothing = || RetireError::nothing_in_flight(completion.work);
-        let slot = u32::try_from(slot).map_err(|_| nothing())?;
+        let Ok(slot) = u32::try_from(slot) else { return self.done_of_key(slot & !OF_KEY, completion, later) };
         let entry = self.sends.slots.get_mut(slot as usize).and_then(Option::as_mut).ok_or_else(nothing)?;
         entry.is_done = true;
         if (entry.first, entry.next) == (slot, slot) {
             return Ok(None);
         }
         Ok(self.done_before_kept(slot, completion, later))
+    }
+
+    /// A work request on a key succeeded: the key may be destroyed from now on.
+    #[cold]
+    fn done_of_key(
+        &mut self,
+        slot: u64,
+        completion: Completion,
+        later: &mut VecDeque<Done>,
+    ) -> Result<Option<Done>, RetireError> {
+        let entry = usize::try_from(slot).ok().and_then(|slot| self.sends.slots.get(slot)?.as_ref());
+        if let Some(entry) = entry {
+            self.orphans.executed(entry.ticket.number());
+        }
+        self.done_all(slot, Ok(completion), later).map(Some)
     }
 
     /// Completes the quiet sends before the kept one in `slot`.

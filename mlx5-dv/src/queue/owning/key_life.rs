@@ -6,27 +6,30 @@ use super::in_flight::{Done, RefusedReason, Ticket};
 use super::orphans::{Orphan, Orphans};
 use crate::queue::completion::decode::{Completion, work_of};
 
-/// Identifies a work request to wait for: its queue pair and ticket.
-type Awaited = (u32, Ticket);
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
     #[default]
     Free,
-    Registering(Awaited),
+    Registering,
     Registered,
-    Invalidating(Awaited),
+    Invalidating,
     Unknown,
 }
 
-/// State and variant (the low eight bits) of a key, as far as completions have told, which a program may have changed:
-/// the holder keeps the key's regions until the key is destroyed.
+/// State and variant (the low eight bits) of a key, as far as completions have told. A program may have changed those,
+/// or show old ones again: the holder keeps the key's regions until the key is destroyed, and whether a work request
+/// on it is in flight is asked of its queue pair.
 #[derive(Debug, Default)]
 pub(super) struct KeyLife {
     state: State,
     variant: u8,
-    /// Of the queue pair with the last work request on it.
+    /// The last work request on it: its queue pair and ticket.
+    qpn: u32,
+    ticket: Ticket,
+    /// Of that queue pair.
     queue: Option<Arc<Orphans>>,
+    /// Of others, with earlier ones that may be in flight.
+    others: Vec<Arc<Orphans>>,
 }
 
 impl KeyLife {
@@ -57,14 +60,14 @@ impl KeyLife {
 
     /// Takes note of `done`; returns whether it concerns the key, which is `rkey` in its present variant.
     pub(super) fn settle(&mut self, done: &Done, rkey: u32) -> bool {
-        let awaited = (work_of(&done.result).qpn, done.ticket);
+        let is_awaited = done.ticket == self.ticket && work_of(&done.result).qpn == self.qpn;
         let went_well = done.result.is_ok();
         let was_invalidated = || done.result.as_ref().ok().and_then(Completion::invalidated) == Some(rkey);
         self.state = match self.state {
-            State::Registering(this) if this == awaited && went_well => State::Registered,
-            State::Invalidating(this) if this == awaited && went_well => State::Free,
-            State::Registering(this) | State::Invalidating(this) if this == awaited => State::Unknown,
-            State::Registering(_) | State::Registered if was_invalidated() => State::Free,
+            State::Registering if is_awaited && went_well => State::Registered,
+            State::Invalidating if is_awaited && went_well => State::Free,
+            State::Registering | State::Invalidating if is_awaited => State::Unknown,
+            State::Registering | State::Registered if was_invalidated() => State::Free,
             _ => return false,
         };
         true
@@ -72,20 +75,24 @@ impl KeyLife {
 
     /// Whether a work request on it may be in flight.
     pub(super) fn is_in_flight(&self) -> bool {
-        !self.is_free() && !self.is_registered()
+        self.queues_in_flight().next().is_some()
+    }
+
+    /// The queue pairs with work requests on it that may be in flight.
+    fn queues_in_flight(&self) -> impl Iterator<Item = &Arc<Orphans>> {
+        let last = self.queue.iter().filter(|queue| !queue.has_executed(self.ticket.number()));
+        last.chain(self.others.iter().filter(|queue| !queue.is_over()))
     }
 
     /// Destroys the key, once no work request on it is in flight.
     pub(super) fn end(&self, orphan: Orphan) {
-        match &self.queue {
-            Some(queue) if self.is_in_flight() => queue.keep(orphan),
-            _ => drop(orphan),
-        }
+        let orphan = Arc::new(orphan);
+        self.queues_in_flight().for_each(|queue| queue.keep(&orphan));
     }
 
     /// Another key was created in its place.
     pub(super) fn renewed(&mut self) {
-        self.state = State::Free;
+        *self = KeyLife { variant: self.variant, ..KeyLife::default() };
     }
 
     #[inline]
@@ -96,7 +103,7 @@ impl KeyLife {
     /// Checks that it is registered when a work request of `queue` is done.
     pub(super) fn check_registered(&self, queue: &Arc<Orphans>) -> Result<(), RefusedReason> {
         match self.state {
-            State::Registering(_) if self.is_of(queue) => Ok(()),
+            State::Registering if self.is_of(queue) => Ok(()),
             State::Registered => Ok(()),
             _ => Err(RefusedReason::KeyNotRegistered),
         }
@@ -111,20 +118,30 @@ impl KeyLife {
     #[inline]
     fn moves_to(&mut self, queue: &Arc<Orphans>) {
         if !self.queue.as_ref().is_some_and(|last| Arc::ptr_eq(last, queue)) {
-            self.queue = Some(Arc::clone(queue));
+            self.moves_from_another_to(queue);
         }
+    }
+
+    #[cold]
+    fn moves_from_another_to(&mut self, queue: &Arc<Orphans>) {
+        let before = self.queue.replace(Arc::clone(queue)).filter(|before| !before.has_executed(self.ticket.number()));
+        let is_before = |other: &Arc<Orphans>| before.as_ref().is_some_and(|before| Arc::ptr_eq(other, before));
+        self.others.retain(|other| !other.is_over() && !is_before(other));
+        self.others.extend(before);
     }
 
     /// A work request of `queue` registers the key in its next variant; `ticket` on queue pair `qpn` completes it.
     pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket, queue: &Arc<Orphans>) {
         self.moves_to(queue);
         self.variant = self.next_variant();
-        self.state = State::Registering((qpn, ticket));
+        self.state = State::Registering;
+        (self.qpn, self.ticket) = (qpn, ticket);
     }
 
     /// A work request of `queue` invalidates the key.
     pub(super) fn invalidating(&mut self, qpn: u32, ticket: Ticket, queue: &Arc<Orphans>) {
         self.moves_to(queue);
-        self.state = State::Invalidating((qpn, ticket));
+        self.state = State::Invalidating;
+        (self.qpn, self.ticket) = (qpn, ticket);
     }
 }
