@@ -243,8 +243,9 @@ pub struct Cq {
     subscribed: AtomicBool,
     /// Whether there are stale completions. Polling checks only this.
     has_former: AtomicBool,
-    /// How many receive queues of frames were created with it.
+    /// How many receive queues of frames were created with it, and how many of them there are.
     receive_queues: AtomicU32,
+    present_receive_queues: AtomicU32,
     unread: Mutex<Unread>,
     /// The channel of its events, of a queue of the kernel's.
     channel: Option<OwnedFd>,
@@ -273,12 +274,25 @@ pub(crate) enum Whose {
         /// Whether it has its own receive queue.
         receives: bool,
     },
-    /// A receive queue's of frames, by the [`user_index`](Cq::user_index_of_receives) that it was created with: in the
+    /// A receive queue's of frames, by the [`user_index`](ReceiveQueueOf::user_index) that it was created with: in the
     /// place of its number, its completions may have a flow tag, or the number of a TIR.
     Receives {
         /// `None` on a card whose completions have none (`cqe_version` 0): then all receives.
         user_index: Option<u32>,
     },
+}
+
+/// A receive queue of frames, which its completion queue counts as long as this lives.
+pub(super) struct ReceiveQueueOf {
+    /// From the highest down; `None` if completions have none.
+    pub(super) user_index: Option<u32>,
+    cq: Arc<Cq>,
+}
+
+impl Drop for ReceiveQueueOf {
+    fn drop(&mut self) {
+        self.cq.present_receive_queues.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Whose {
@@ -416,6 +430,7 @@ impl Cq {
             subscribed: AtomicBool::new(false),
             has_former: AtomicBool::new(false),
             receive_queues: AtomicU32::new(0),
+            present_receive_queues: AtomicU32::new(0),
             unread: Mutex::new(Unread { former: vec![], log_size, resized: None }),
             channel: None,
             object,
@@ -662,10 +677,17 @@ impl Cq {
         former.iter().any(|former| former.whose.has(cqe))
     }
 
-    /// A `user_index` for another receive queue of frames, from the highest down; `None` if completions have none.
-    pub(crate) fn user_index_of_receives(&self) -> Option<u32> {
+    /// Another receive queue of frames.
+    pub(super) fn add_receive_queue(self: &Arc<Self>) -> ReceiveQueueOf {
         let made = self.receive_queues.fetch_add(1, Ordering::Relaxed) & (NO_USER_INDEX >> 1);
-        (self.device().caps().cqe_version > 0).then_some(NO_USER_INDEX - 1 - made)
+        self.present_receive_queues.fetch_add(1, Ordering::Relaxed);
+        let user_index = (self.device().caps().cqe_version > 0).then_some(NO_USER_INDEX - 1 - made);
+        ReceiveQueueOf { user_index, cq: Arc::clone(self) }
+    }
+
+    /// Whether there is one receive queue of frames, so that all frames are its.
+    pub(super) fn has_one_receive_queue(&self) -> bool {
+        self.present_receive_queues.load(Ordering::Relaxed) == 1
     }
 
     /// End of the written completions, if one of `whose` among them is not polled yet. Another thread may poll at the

@@ -39,8 +39,8 @@ pub trait ReceiveRingOwner {
     /// The queue was dropped.
     fn release_receive_ring(&self);
 
-    /// Whether completions may carry a flow tag in place of the queue's number.
-    fn is_tagged(&self) -> bool {
+    /// Whether completions of receives are of this queue that carry a flow tag in place of its number.
+    fn takes_tags(&self) -> bool {
         false
     }
 }

@@ -11,7 +11,7 @@ use mlx5_prm::ctx::{QueueState, Rqc, Wq, WqType};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::check::{NO_USER_INDEX, chosen_timestamps, one_device, within};
-use super::cq::{Cq, Whose};
+use super::cq::{Cq, ReceiveQueueOf, Whose};
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use super::queue_counter::QueueCounter;
@@ -183,6 +183,7 @@ pub struct Rq {
     strides: Option<Strides>,
     /// Whether it has been in an RQ table.
     is_tagged: AtomicBool,
+    of_cq: ReceiveQueueOf,
     /// Outlives the queue, which names it.
     counter: Option<Arc<QueueCounter>>,
     pd: Arc<Pd>,
@@ -223,7 +224,8 @@ impl Rq {
         if let Some(strides) = options.strides {
             strides.write(&mut wq);
         }
-        let user_index = cq.user_index_of_receives();
+        let of_cq = cq.add_receive_queue();
+        let user_index = of_cq.user_index;
         let mut context = Rqc::default();
         context
             .w()
@@ -254,6 +256,7 @@ impl Rq {
             sges: if options.strides.is_some() { 1 } else { options.sges.max(1) },
             strides: options.strides,
             is_tagged: AtomicBool::new(false),
+            of_cq,
             counter: options.counter,
             pd: Arc::clone(pd),
         }))
@@ -267,6 +270,13 @@ impl Rq {
     /// The card.
     pub fn device(&self) -> &Arc<Device> {
         self.pd.device()
+    }
+
+    /// The [`user_index`](crate::queue::Completion::user_index) of its completions, which no other receive queue of its
+    /// completion queue has: by it, a completion with a flow tag is known to be of this queue. `None` on a card whose
+    /// completions have none (`cqe_version` 0).
+    pub fn user_index(&self) -> Option<u32> {
+        self.of_cq.user_index
     }
 
     /// The protection domain.
@@ -340,8 +350,8 @@ impl ReceiveRingOwner for Rq {
         self.queue.release();
     }
 
-    fn is_tagged(&self) -> bool {
-        self.is_tagged.load(Ordering::Relaxed)
+    fn takes_tags(&self) -> bool {
+        self.is_tagged.load(Ordering::Relaxed) && self.cq().has_one_receive_queue()
     }
 }
 

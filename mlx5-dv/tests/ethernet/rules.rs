@@ -2,15 +2,16 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
 use mlx5_dv::objects::{
-    Counted, Direction, FlowActions, FlowAging, FlowCounter, FlowCounters, FlowDestination, FlowGroup, FlowMatch,
-    FlowRules, FlowRulesOptions, FlowTable, HeaderChanges, HeaderField, ModifyHeader, PacketReformat, VlanTag,
-    VxlanTunnel,
+    AccessFlags, Counted, Direction, FlowActions, FlowAging, FlowCounter, FlowCounters, FlowDestination, FlowGroup,
+    FlowMatch, FlowRule, FlowRules, FlowRulesOptions, FlowTable, HeaderChanges, HeaderField, MemoryRegion,
+    ModifyHeader, PacketReformat, Pd, Rq, RqOptions, Strides, Tir, TransportDomain, Uar, VlanTag, VxlanTunnel,
 };
-use mlx5_dv::queue::ethernet::EthernetOptions;
+use mlx5_dv::queue::ethernet::{EthernetOptions, FrameCompletion};
+use mlx5_dv::queue::{CompletionQueue, RetireError, WorkError};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::Sim;
 
@@ -351,4 +352,120 @@ fn hundreds_of_counters_are_read_at_once_and_tell_which_rules_are_idle() {
     FlowCounters::destroy(held.object).unwrap();
     drop((rules, tir));
     end(sim, [here, there], &[]);
+}
+
+/// Two receive queues of a function with one completion queue, each for datagrams to a port of its own.
+struct Sharing {
+    rules: (Vec<FlowRule>, FlowRules),
+    rqs: Vec<Arc<Rq>>,
+    cq: CompletionQueue,
+    region: Arc<MemoryRegion>,
+}
+
+/// The ports of the queues.
+const PORTS: [u16; 2] = [80, 81];
+
+impl Sharing {
+    /// The first queue's frames have a tag, and the second's one that is the first one's number.
+    fn new(device: &Arc<Device>, options: &RqOptions) -> Self {
+        let pd = Pd::alloc(device).unwrap();
+        let cq = CompletionQueue::create(&Uar::alloc(device).unwrap(), Default::default()).unwrap();
+        let region = MemoryRegion::allocate(&pd, 1 << 14, AccessFlags::LOCAL_WRITE).unwrap();
+        let domain = TransportDomain::alloc(device).unwrap();
+        let rqs: Vec<_> = PORTS.iter().map(|_| Rq::create(&pd, cq.cq(), options.clone()).unwrap()).collect();
+        let rules = rules(device);
+        let rule = |rq: &Arc<Rq>, at: u16, tag| {
+            rq.ready().unwrap();
+            let tir = Tir::create(&domain, rq).unwrap();
+            let matched = FlowMatch::new().destination_mac(device.mac()).udp_destination_port(at);
+            rules.add(0, &matched, FlowActions::forward(&tir).tag(tag)).unwrap()
+        };
+        let each = vec![rule(&rqs[0], PORTS[0], 0x77), rule(&rqs[1], PORTS[1], rqs[0].rqn())];
+        Sharing { rules: (each, rules), rqs, cq, region }
+    }
+
+    /// The next completion, of a frame that comes to `port`.
+    fn hears(&mut self, here: &mut EthernetEnd, port: u16) -> Result<FrameCompletion, WorkError> {
+        let to = self.rqs[0].device().mac();
+        here.send(&udp(here.device.mac(), to, 64, (7, port), b"payload of a datagram"));
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let Some(result) = self.cq.poll_frame() {
+                return result;
+            }
+            assert!(Instant::now() < deadline, "no completion");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn is_of_another<T>(retired: Result<T, RetireError>) -> bool {
+    matches!(retired, Err(RetireError::OtherQueue { .. }))
+}
+
+#[test]
+fn a_frame_is_retired_on_the_queue_that_it_came_to_whatever_its_tag() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
+    let mut there = Sharing::new(&sim.open(1).unwrap(), &RqOptions::default());
+    let mut queues: Vec<_> = there.rqs.iter().map(|rq| rq.receive_queue().unwrap()).collect();
+    for (queue, first) in queues.iter_mut().zip([0, 10]) {
+        let mut batch = queue.batch();
+        for at in 0..2 {
+            let element = there.region.segment(2048 * (at + first / 5)..2048 * (at + first / 5 + 1));
+            // SAFETY: nobody depends on the content of the region, which lives as long as the queues.
+            unsafe { batch.receive((first + at) as u64, &[element]).unwrap() };
+        }
+        batch.ring();
+    }
+    let second = there.hears(&mut here, PORTS[1]);
+    assert_eq!(second.as_ref().unwrap().work.qpn, there.rqs[0].rqn(), "the tag");
+    assert!(is_of_another(queues[0].take(&second)));
+    assert_eq!(queues[1].take(&second), Ok(10));
+
+    let first = there.hears(&mut here, PORTS[0]);
+    let work = first.as_ref().unwrap().work;
+    assert_eq!(work.qpn, 0x77, "the tag");
+    assert!(queues.iter_mut().all(|queue| is_of_another(queue.retire(&work))), "the tag does not say whose it is");
+    assert!(is_of_another(queues[1].take(&first)));
+    assert_eq!(queues[0].take(&first), Ok(0));
+
+    // Alone on its completion queue, all tags are its.
+    drop((queues.pop(), there.rules.0.pop(), there.rqs.pop()));
+    let first = there.hears(&mut here, PORTS[0]);
+    assert_eq!(queues[0].retire(&first.unwrap().work), Ok(1));
+    drop((queues, there));
+    ends(sim, here);
+}
+
+#[test]
+fn a_packet_is_taken_by_the_striding_queue_that_it_came_to_whatever_its_tag() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
+    let strides = Strides::new(64, 32);
+    let mut there = Sharing::new(&sim.open(1).unwrap(), &RqOptions::default().strides(strides));
+    let mut queues: Vec<_> = there.rqs.iter().map(|rq| rq.striding_receive_queue().unwrap()).collect();
+    for (at, queue) in queues.iter_mut().enumerate() {
+        let buffer = there.region.segment(at * strides.buffer()..(at + 1) * strides.buffer());
+        // SAFETY: as above.
+        unsafe { queue.receive(at as u64, &buffer).unwrap() };
+        queue.ring();
+    }
+    for (at, other) in [(0, 1), (1, 0)] {
+        let result = there.hears(&mut here, PORTS[at]);
+        assert!(is_of_another(queues[other].take(&result)), "{result:?}");
+        assert_eq!(queues[at].take(&result).unwrap().wr_id, at as u64);
+    }
+    drop((queues, there));
+    ends(sim, here);
+}
+
+/// Checks that all objects are destroyed, and that the card reports no rule.
+fn ends(sim: Sim, here: EthernetEnd) {
+    drop(here);
+    assert_eq!(sim.violations(), []);
+    for function in 0..2 {
+        let counts = sim.handle(function).counts();
+        assert_eq!((counts.cqs, counts.mkeys, counts.umems, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");
+    }
 }

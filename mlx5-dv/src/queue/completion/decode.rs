@@ -354,6 +354,15 @@ pub(crate) fn work_of<C: AsRef<Completion>>(result: &Result<C, WorkError>) -> Wo
     }
 }
 
+/// The `user_index` of a completion or error.
+#[inline(always)]
+pub(in crate::queue) fn user_index_of<C: AsRef<Completion>>(result: &Result<C, WorkError>) -> u32 {
+    match result {
+        Ok(completion) => completion.as_ref().user_index,
+        Err(error) => error.user_index,
+    }
+}
+
 /// Decodes the CQE of a send that succeeded; `None` for any other.
 #[inline(always)]
 pub(in crate::queue) fn decode_sent(cqe: &Cqe) -> Option<Completion> {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::{ReceiveQueue, ReceiveRing};
 use crate::objects::{RingPermit, Rq};
+use crate::queue::completion::decode::{Completion, Side, Work, WorkError, user_index_of, work_of};
+use crate::queue::error::RetireError;
 
 /// The queue of an [`Rq`]. Used by one thread: not `Sync`, and all methods take `&mut self`. Each receive takes one
 /// frame.
@@ -21,6 +23,21 @@ impl ReceiveQueue<Rq> {
             ReceiveRing::new(base, log_size, log_stride, sges, rq.rqn(), record)
         };
         ReceiveQueue::of(ring, rq)
+    }
+
+    /// As [`retire`](Self::retire), of a whole completion, which says whose it is even if it carries a flow tag
+    /// ([`Rq::user_index`]).
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn take<C: AsRef<Completion>>(&mut self, result: &Result<C, WorkError>) -> Result<u64, RetireError> {
+        let (work, own) = (work_of(result), self.ring.qpn);
+        match self.rq().user_index() {
+            Some(index) if index == user_index_of(result) => self.ring.retire(&Work { qpn: own, ..work }),
+            Some(_) => Err(RetireError::OtherQueue { work, side: Side::Receive, qpn: own }),
+            None => self.retire(&work),
+        }
     }
 
     /// The object.

@@ -174,12 +174,16 @@ impl<O: ReceiveRingOwner> ReceiveQueue<O> {
 
     /// Retires the receive of a completion: frees its WQE and returns its `wr_id`.
     ///
+    /// In place of a queue's number, completions of frames may carry a flow tag. Which queue such a one is of is not
+    /// known here if several share a completion queue, and a tag may be the number of another queue: pass the whole
+    /// completion to [`take`](crate::queue::ethernet::EthernetReceiveQueue::take).
+    ///
     /// # Errors
     /// [`RetireError`] for a completion of another queue, or of another receive than the oldest. Nothing changes.
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         match self.ring.retire(work) {
-            Err(RetireError::OtherQueue { .. }) if self.object.is_tagged() => {
+            Err(RetireError::OtherQueue { .. }) if self.object.takes_tags() => {
                 self.ring.retire(&Work { qpn: self.ring.qpn, ..*work })
             }
             retired => retired,

@@ -15,7 +15,7 @@ use super::wqe::Wqes;
 use crate::memory::DataSegment;
 use crate::objects::{ReceiveRingOwner, RingPermit, Rq, Strides};
 use crate::queue::completion::Received;
-use crate::queue::completion::decode::{Completion, Side, Work, WorkError, work_of};
+use crate::queue::completion::decode::{Completion, Side, Work, WorkError, user_index_of, work_of};
 use crate::queue::error::{Full, PostError, RetireError};
 
 /// Segments before the element of a WQE: its link.
@@ -38,7 +38,12 @@ struct StridingRing {
     used: u32,
     strides: Strides,
     rqn: u32,
+    /// The `user_index` of its completions, or [`NO_INDEX`].
+    user_index: u32,
 }
+
+/// More than the 24 bits of a `user_index`: completions have none.
+const NO_INDEX: u32 = u32::MAX;
 
 // SAFETY: only this value uses the ring; `StridingReceiveQueue::new` keeps its memory mapped.
 unsafe impl Send for StridingRing {}
@@ -93,6 +98,7 @@ impl StridingReceiveQueue {
             used: 0,
             strides,
             rqn: rq.rqn(),
+            user_index: rq.user_index().unwrap_or(NO_INDEX),
         };
         StridingReceiveQueue { ring, object: rq, _one_thread: PhantomData }
     }
@@ -166,8 +172,10 @@ impl StridingReceiveQueue {
     #[inline]
     pub fn take<C: AsRef<Completion>>(&mut self, result: &Result<C, WorkError>) -> Result<Strided, RetireError> {
         let work = work_of(result);
+        let ring = &self.ring;
+        let is_ours = user_index_of(result) == ring.user_index || ring.user_index == NO_INDEX && self.has(&work);
         let ring = &mut self.ring;
-        if work.side != Side::Receive || work.qpn != ring.rqn && !self.object.is_tagged() {
+        if work.side != Side::Receive || !is_ours {
             return Err(RetireError::OtherQueue { work, side: Side::Receive, qpn: ring.rqn });
         }
         if ring.oldest == ring.posted {
@@ -177,6 +185,12 @@ impl StridingReceiveQueue {
             Ok(completion) => ring.take_packet(&work, completion.as_ref().byte_len),
             Err(_) => Ok(ring.advance(ring.strides.count - ring.used, None)),
         }
+    }
+
+    /// Whether `work` is of this queue, by the number of its completion.
+    #[cold]
+    fn has(&self, work: &Work) -> bool {
+        work.qpn == self.ring.rqn || self.object.takes_tags()
     }
 }
 
