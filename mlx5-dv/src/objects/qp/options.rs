@@ -19,6 +19,11 @@ use crate::setters::setters;
 /// that fails puts its stream into error, not the initiator: later ones of the stream are flushed, until
 /// [`QueuePair::reset_stream`].
 ///
+/// libmlx5 and UCX rely on that order, too: the last completion frees all of the send queue up to its work request. A
+/// card that breaks it is faulty. The completion of an earlier work request is then refused
+/// ([`RetireError::NotInFlight`](crate::queue::RetireError::NotInFlight)), and its buffer stays with the queue until
+/// that is dropped: to take it back one by one would say that the card has done with a WQE, of which nothing is known.
+///
 /// [`DcTarget::stream`]: crate::objects::DcTarget::stream
 /// [`QueuePair::reset_stream`]: crate::objects::QueuePair::reset_stream
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
