@@ -58,11 +58,17 @@ impl KernelEvents {
         KernelEvents { channel, srqs: Mutex::default(), last_user_handle: AtomicU64::new(0) }
     }
 
-    /// Reads one event; `None` if it is about nothing that this driver has.
+    /// Reads one event; `None` if it is about nothing that this driver has. The end of the channel is an error.
     fn read(&self) -> io::Result<Option<AsyncEvent>> {
         let mut entry = AsyncEventDesc::default();
-        rustix::io::read(&self.channel, entry.as_mut_bytes())?;
-        Ok(self.event(&entry))
+        match rustix::io::read(&self.channel, entry.as_mut_bytes())? {
+            len if len == size_of_val(&entry) => Ok(self.event(&entry)),
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            len => {
+                tracing::warn!(len, "event of unexpected length dropped");
+                Ok(None)
+            }
+        }
     }
 
     fn event(&self, entry: &AsyncEventDesc) -> Option<AsyncEvent> {
@@ -287,5 +293,19 @@ mod tests {
         assert_eq!(crate::Event::from(event), crate::Event::SrqError { srqn: 0x77 });
         // Of a queue that was destroyed; of a port.
         assert_eq!((events.event(&entry(4, 15)), events.event(&entry(1, 9))), (None, None));
+    }
+
+    #[test]
+    fn an_event_counts_as_a_whole_only_and_a_channel_that_ended_is_not_read_again() {
+        let (channel, kernel) = io::pipe().unwrap();
+        let events = KernelEvents::of(channel.into());
+        lock(&events.srqs).insert(3, (ObjectHandle(9), 0x77));
+        let entry = AsyncEventDesc { element: 3, event_type: srq_words::EVENT_ERR, ..AsyncEventDesc::default() };
+        for (len, is_heard) in [(entry.as_bytes().len(), true), (12, false)] {
+            rustix::io::write(&kernel, &entry.as_bytes()[..len]).unwrap();
+            assert_eq!(events.read().unwrap().is_some(), is_heard, "{len} bytes");
+        }
+        drop(kernel);
+        assert_eq!(events.read().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }
