@@ -126,4 +126,22 @@ mod tests {
         assert!(fits("psn", 0xff_ffff, 24).is_ok());
         assert_eq!(fits("psn", 1 << 24, 24), Err(Invalid::TooWide { what: "psn", given: 1 << 24, bits: 24 }));
     }
+
+    #[test]
+    fn a_port_of_a_bond_is_chosen_where_the_card_lets_it() {
+        let chosen = |ports, may_choose, wanted| {
+            let mut general = CmdHcaCap::default();
+            general.w().num_lag_ports(ports);
+            lag_port(wanted, "a queue", &general, ("may", may_choose))
+        };
+        assert_eq!((chosen(1, false, None).unwrap(), chosen(2, true, Some(2)).unwrap()), (0, 2));
+        let refused = |ports, may_choose, port| chosen(ports, may_choose, Some(port)).unwrap_err().to_string();
+        assert!(refused(1, true, 1).contains("num_lag_ports"));
+        let text = refused(2, false, 1);
+        assert!(text.contains("a queue's choice of a port of a bond") && text.contains("capability may"), "{text}");
+        for port in [0, 3] {
+            let text = refused(2, true, port);
+            assert!(text.contains(&format!("lag_port is {port}")) && text.contains("num_lag_ports"), "{text}");
+        }
+    }
 }
