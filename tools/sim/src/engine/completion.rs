@@ -183,7 +183,8 @@ pub(crate) fn resize(nic: &mut Nic, cqn: u32, ring: PageList, context: &Cqc) -> 
         return false;
     }
     cq.producer = cq.producer.wrapping_add(1);
-    (cq.began, cq.ring, cq.log_size, cq.context) = (cq.producer, ring, context.log_cq_size().into(), *context);
+    (cq.began, cq.resized) = (cq.producer, true);
+    (cq.ring, cq.log_size, cq.context) = (ring, context.log_cq_size().into(), *context);
     true
 }
 

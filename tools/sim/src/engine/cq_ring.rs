@@ -165,13 +165,13 @@ fn check_owner(cq: &Cq, ahead: u32, cqn: u32, dma: &Dma, strict: &Strict) {
 }
 
 /// Strict mode: before the first pass all entries must be invalid, or a driver would take them for completions. Looked
-/// at when the first is written: DPDK makes them so after `CREATE_CQ`, before anything can complete there. A ring that
-/// began later replaced another, whose completions software copies into it: only the entry to be written is looked at.
+/// at when the first is written: DPDK makes them so after `CREATE_CQ`, before anything can complete there. Into a ring
+/// that replaced another software copies the completions of that: only the entry to be written is looked at.
 fn check_initialised(cq: &Cq, cqn: u32, dma: &Dma, strict: &Strict) {
     let is_valid = |index: &u32| last_byte(cq, *index, dma).is_some_and(|last| !is_invalid(last));
     let entries = 1 << cq.log_size;
     let first = cq.began & (entries - 1);
-    let looked_at = if cq.began == 0 { 0..entries } else { first..first + 1 };
+    let looked_at = if cq.resized { first..first + 1 } else { 0..entries };
     if let Some(index) = looked_at.into_iter().find(is_valid) {
         strict.report(rules::RING_NOT_INITIALISED, || format!("CQ {cqn:#x}: opcode of entry {index} is not 0xf"));
     }

@@ -46,6 +46,7 @@ pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Ans
         collapsed: context.cc(),
         producer: 0,
         began: 0,
+        resized: false,
         status: CqStatus::Ok,
         arm: ArmState::Fired,
         arm_sn: 0,

@@ -81,6 +81,8 @@ pub struct Cq {
     pub producer: u32,
     /// How many were written when the ring was new.
     pub began: u32,
+    /// Whether the ring took the place of another (RESIZE_CQ).
+    pub resized: bool,
     /// Error state.
     pub status: CqStatus,
     /// What it is armed for.

@@ -288,6 +288,7 @@ impl Bench {
             collapsed: false,
             producer: 0,
             began: 0,
+            resized: false,
             status: CqStatus::Ok,
             arm: ArmState::Fired,
             arm_sn: 0,
