@@ -19,7 +19,8 @@ ip link set lo up
 (while :; do cat /dev/kmsg 2> /dev/null; done >> /lab/kernel.log) &
 
 agent() {
-    local port= module verb id pid
+    local port= module verb id
+    local -a pids
     for entry in /sys/class/virtio-ports/*; do
         [ "$(cat "$entry/name")" = mlx5.lab ] && port=/dev/${entry##*/}
     done
@@ -38,20 +39,24 @@ agent() {
     fi
 
     echo ready >&3
+    # Gives each command a process group. A program for that would take longer to start, on an emulated processor, than
+    # most commands run.
+    set -m
     # The host's end of the port closes when the host's process ends, however it
     # does; then nobody needs this guest.
     while read -r verb id <&3; do
         case $verb in
         run)
-            setsid sh -c '
-                bash "/lab/run/$0.sh" > "/lab/run/$0.out" 2> "/lab/run/$0.err" < /dev/null 3>&-
-                echo "done $0 $?" >&3
-            ' "$id" &
-            eval "pid_$id=$!"
+            {
+                (exec bash "/lab/run/$id.sh" 3>&-) > "/lab/run/$id.out" 2> "/lab/run/$id.err" < /dev/null
+                echo "done $id $?" >&3
+            } &
+            pids[id]=$!
+            # Else the shell would tell the console of who is killed.
+            disown
             ;;
         kill)
-            eval "pid=\$pid_$id"
-            kill -9 -- "-$pid"
+            kill -9 -- "-${pids[id]}"
             echo "done $id 137" >&3
             ;;
         off) break ;;

@@ -36,5 +36,5 @@ done
 while read -r tag mode path; do
     mount_9p "$tag" "$mode" "/new$path"
 done < /mounts
-exec switch_root /new /usr/bin/busybox sh /lab/agent.sh
+exec switch_root /new /usr/bin/bash /lab/agent.sh
 die "cannot start the agent"

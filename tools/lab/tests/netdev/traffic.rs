@@ -56,26 +56,35 @@ pub fn udp(net: &Net, from: &str, to: &str, address: &str) -> TestResult {
 
 /// Datagrams for ports without a listener, and with a wrong checksum.
 fn datagrams(net: &Net, namespace: &str) -> Result<[u64; 2], Report> {
-    let said = net.run(namespace, "grep Udp: /proc/net/snmp")?;
+    counted(net, namespace, "Udp", ["NoPorts", "InCsumErrors"])
+}
+
+/// What the kernel of a namespace has counted of a protocol.
+fn counted<const N: usize>(net: &Net, namespace: &str, of: &str, names: [&str; N]) -> Result<[u64; N], Report> {
+    let said = net.run(namespace, &format!("grep ^{of}: /proc/net/snmp"))?;
     let mut lines = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let (names, numbers) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let number = |name: &str| -> Result<u64, Report> {
-        let at = names.iter().position(|other| *other == name);
-        Ok(at.and_then(|at| numbers.get(at)).ok_or_else(|| format!("no {name} in:\n{said}"))?.parse()?)
-    };
-    Ok([number("NoPorts")?, number("InCsumErrors")?])
+    let (head, numbers) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut counts = [0; N];
+    for (name, count) in names.iter().zip(&mut counts) {
+        let at = head.iter().position(|other| other == name);
+        *count = at.and_then(|at| numbers.get(at)).ok_or_else(|| format!("no {name} in:\n{said}"))?.parse()?;
+    }
+    Ok(counts)
 }
 
 /// Multicast: nobody answers before `b` joins the group.
 pub fn groups(net: &Net) -> TestResult {
     net.run("b", "sysctl -q -w net.ipv4.icmp_echo_ignore_broadcasts=0")?;
     net.run("a", "ip route add 239.0.0.0/8 dev eth0")?;
-    let ping = "ip netns exec a busybox ping -c 3 -W 5 239.1.2.3";
     let before = net.counter("b", "rx_vport_multicast_packets")?;
-    let said = net.lab.guest.run(ping, SOON)?.text();
+    let [echoes] = counted(net, "b", "Icmp", ["InEchos"])?;
+    let said = net.lab.guest.run("ip netns exec a busybox ping -c 1 -W 1 239.1.2.3", SOON)?.text();
     assert!(said.contains(" 100% packet loss"), "{said}");
+    // What comes after it has come.
+    net.pings(1, "10.0.0.2", 56)?;
+    assert_eq!(counted(net, "b", "Icmp", ["InEchos"])?, [echoes + 1]);
     net.run("b", "ip addr add 239.1.2.3/32 dev eth0 autojoin")?;
-    net.check(ping, SOON)?;
+    net.ping("239.1.2.3", 56)?;
     assert!(net.counter("b", "rx_vport_multicast_packets")? >= before + 3);
     net.run("b", "ip addr del 239.1.2.3/32 dev eth0")?;
     // IPv6 neighbours are found by multicast, too.
