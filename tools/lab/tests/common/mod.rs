@@ -96,8 +96,11 @@ pub const PROBE: Duration = Duration::from_secs(240);
 /// Timeout of one run of a program with few messages, on emulated processors of a busy host.
 pub const TRAFFIC: Duration = Duration::from_secs(180);
 
-/// The addresses that ping-pongs and perftest listen on, in a network namespace: 18515 in hexadecimal.
-const LISTENING: &str = "':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6";
+/// Waits until ping-pongs or perftest listen on TCP port 18515, 4853 in hexadecimal, in the network namespace that it
+/// runs in. It starts no program but `sleep`: on an emulated processor that takes longer than to look.
+const LISTENING: &str = "for ((wait = 0; wait < 6000; wait++)); do \
+    [[ $(</proc/net/tcp)$(</proc/net/tcp6) =~ :4853\\ [0-9A-F]+:[0-9A-F]+\\ 0A\\  ]] && exit; \
+    sleep 0.02; done; exit 1";
 
 /// A guest and its card.
 pub struct Lab {
@@ -154,16 +157,24 @@ impl Lab {
 
     /// Starts a server in the guest, and waits until `condition`, of bash, is true.
     pub fn serve(&self, server: &str, condition: &str) -> Result<Job<'_>, Report> {
-        let job = self.guest.start(&format!("{server} 2>&1"))?;
-        match self.wait_until(&format!("`{server}` is ready"), condition) {
-            Ok(()) => Ok(job),
-            Err(error) => Err(format!("{error:?}\nthe server said:\n{}", job.so_far()).into()),
-        }
+        self.serving(server, |what| self.wait_until(what, condition))
     }
 
     /// Starts a server that listens on TCP port 18515. `within` is the prefix that runs a command in its namespace.
     pub fn serve_tcp(&self, within: &str, server: &str) -> Result<Job<'_>, Report> {
-        self.serve(&format!("{within} {server}"), &format!("{within} grep -q {LISTENING}"))
+        self.serving(&format!("{within} {server}"), |_| {
+            self.check(&format!("{within} bash -c '{LISTENING}'"), TRAFFIC)?;
+            Ok(())
+        })
+    }
+
+    /// Starts a server in the guest and `wait`s for what is described to it.
+    fn serving(&self, server: &str, wait: impl FnOnce(&str) -> TestResult) -> Result<Job<'_>, Report> {
+        let job = self.guest.start(&format!("{server} 2>&1"))?;
+        match wait(&format!("`{server}` is ready")) {
+            Ok(()) => Ok(job),
+            Err(error) => Err(format!("{error:?}\nthe server said:\n{}", job.so_far()).into()),
+        }
     }
 
     /// Runs a client, then waits for the server's end. Returns the output of both.
