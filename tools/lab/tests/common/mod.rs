@@ -3,7 +3,6 @@
 // Each test program uses only a part of this.
 #![allow(dead_code)]
 
-pub mod disassembly;
 pub mod kernels;
 
 use std::error::Error;

@@ -1,12 +1,9 @@
 //! x86-64: the order of a BlueFlame ring's stores in release builds, by objdump.
-#![cfg(target_arch = "x86_64")]
-
-mod common;
 
 use std::process::Command;
 
-use common::TestResult;
-use common::disassembly::{instructions, printed, write_probe};
+use crate::common::TestResult;
+use crate::disassembly::{instructions, printed, write_probe};
 
 #[test]
 fn instructions_are_read_from_a_disassembly() {

@@ -3,13 +3,13 @@
 //! compiles for minutes. Compiler and disassembler are Debian's, the processor is QEMU's. aarch64 orders loads and
 //! stores more weakly than x86-64.
 
-mod common;
-
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::TestResult;
-use common::disassembly::{instructions, printed, write_probe};
 use mlx5_lab::{Aarch64, Build};
+
+use crate::common::TestResult;
+use crate::disassembly::{instructions, printed, workspace, write_package, write_probe};
 
 /// Barriers, and their documented instructions.
 const BARRIERS: [(&str, &str); 7] = [
@@ -66,16 +66,34 @@ fn blue_flame_stores_a_block_whole() -> TestResult {
     Ok(())
 }
 
+/// What the example `virtual_time` imports.
+const IMPORTS: &str = "clap = { version = \"4\", features = [\"derive\"] }\n";
+/// Its imports of this workspace, and where they are.
+const OURS: [(&str, &str); 4] =
+    [("mlx5-dv", "mlx5-dv"), ("mlx5-open", "tools/open"), ("mlx5-prm", "mlx5-prm"), ("mlx5-sim", "tools/sim")];
+
+/// Writes a package of that example alone to `dir`; returns its manifest's path. The package of all examples needs half
+/// as many crates again.
+fn write_example(dir: &Path) -> std::io::Result<PathBuf> {
+    let program =
+        format!("[[bin]]\nname = \"virtual_time\"\npath = {:?}\n", workspace().join("examples/virtual_time.rs"));
+    let ours = OURS.map(|(name, place)| format!("{name}.path = {:?}\n", workspace().join(place)));
+    write_package(dir, "virtual_time", &format!("{program}[dependencies]\n{IMPORTS}{}", ours.concat()))
+}
+
 /// Two drivers and two cards on another processor: the same commands, packets, CQEs and EQEs at the same virtual times.
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_run_in_virtual_time_is_the_same_there() -> TestResult {
+    let aarch64 = Aarch64::ready()?;
+    let dir = tempfile::tempdir()?;
+    let manifest = write_example(dir.path())?;
+    let build = Build::dev(&[], &["virtual_time"])?;
     for (seed, messages) in [("1", "500"), ("2", "500")] {
         let run = ["--seed", seed, "--messages", messages, "--runs", "2"];
-        let build = Build::dev(&[], &["virtual_time"])?;
         let here = printed(Command::new(build.program("virtual_time")?).args(run))?;
-        let example = ["--quiet", "--package", "mlx5-examples", "--example", "virtual_time", "--"];
-        let there = printed(Aarch64::ready()?.cargo("run").args(example).args(run))?;
+        let mut example = aarch64.cargo("run");
+        let there = printed(example.args(["--quiet", "--manifest-path"]).arg(&manifest).arg("--").args(run))?;
         println!("x86-64:\n{here}aarch64:\n{there}");
         // The hash and the counts; the time that it took follows.
         let same = |said: &str| said.lines().take(2).map(str::to_owned).collect::<Vec<_>>();

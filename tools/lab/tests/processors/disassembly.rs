@@ -13,20 +13,26 @@ pub fn printed(command: &mut Command) -> Result<String, Box<dyn std::error::Erro
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Writes a crate with the functions of `judge/instructions.rs` to `dir`; returns its manifest's path.
-pub fn write_probe(dir: &Path) -> std::io::Result<PathBuf> {
+/// The folder of the workspace.
+pub fn workspace() -> &'static Path {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let workspace = lab.ancestors().nth(2).unwrap_or(lab);
-    let text = format!(
-        "[package]\nname = \"instructions\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[lib]\npath = {:?}\n\
-         [dependencies]\nuar.path = {:?}\n[workspace]\n",
-        lab.join("judge/instructions.rs"),
-        workspace.join("uar"),
-    );
+    lab.ancestors().nth(2).unwrap_or(lab)
+}
+
+/// Writes a package called `name` to `dir`, whose crates are of the workspace's versions; returns its manifest's path.
+pub fn write_package(dir: &Path, name: &str, rest: &str) -> std::io::Result<PathBuf> {
+    let text = format!("[package]\nname = {name:?}\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n{rest}");
     let manifest = dir.join("Cargo.toml");
     fs::write(&manifest, text)?;
-    fs::copy(workspace.join("Cargo.lock"), dir.join("Cargo.lock"))?;
+    fs::copy(workspace().join("Cargo.lock"), dir.join("Cargo.lock"))?;
     Ok(manifest)
+}
+
+/// Writes a crate with the functions of `judge/instructions.rs` to `dir`; returns its manifest's path.
+pub fn write_probe(dir: &Path) -> std::io::Result<PathBuf> {
+    let functions = Path::new(env!("CARGO_MANIFEST_DIR")).join("judge/instructions.rs");
+    let uar = workspace().join("uar");
+    write_package(dir, "instructions", &format!("[lib]\npath = {functions:?}\n[dependencies]\nuar.path = {uar:?}\n"))
 }
 
 /// The instructions of the function called `name`, mnemonic and operands, single-spaced.
