@@ -33,9 +33,12 @@ impl Consumed {
 fn is_unpublished(nic: &Nic, cqn: u32, seen: u32) -> bool {
     let Some(cq) = nic.objects.cqs.get(cqn).filter(|cq| !cq.ignore_overrun && !cq.collapsed) else { return false };
     let Ok(consumer) = cq.doorbell.peek(&nic.dma, 0) else { return false };
-    let behind = seen.wrapping_sub(consumer) & cq.compared();
-    // A consumer index that is ahead has a rule of its own.
-    if consumer > Cq::INDEX || behind <= 1 << cq.log_size >> 1 || behind > cq.compared() / 2 {
+    // Of the indices that have its low bits, the one that the ring has not gone beyond.
+    let unread = cq.producer.wrapping_sub(consumer) & cq.compared();
+    let behind = seen.wrapping_sub(cq.producer.wrapping_sub(unread));
+    let (half, is_ahead) = (1 << cq.log_size >> 1, i32::try_from(behind).is_err());
+    // A consumer index that no completion has reached has a rule of its own.
+    if consumer > Cq::INDEX || unread > 1 << cq.log_size || is_ahead || behind <= half {
         return false;
     }
     let rule = if consumer == 0 { rules::CI_NEVER_PUBLISHED } else { rules::CI_BEHIND };

@@ -291,6 +291,26 @@ fn a_consumer_index_that_stays_behind_is_noticed_long_before_the_queue_is_full()
 }
 
 #[test]
+fn a_consumer_index_far_ahead_of_a_queue_that_rests_is_not_behind() {
+    let (mut bench, a, _) = Bench::standard();
+    let cqn = bench.qp_mut(a).cqn_send;
+    let nop = |bench: &mut Bench| {
+        bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+        bench.run();
+        bench.violations()
+    };
+    assert_eq!(nop(&mut bench), [""; 0]);
+    // Other queues complete there meanwhile.
+    let cq = bench.f.nic.objects.cqs.get_mut(cqn).unwrap();
+    let (iova, later) = (cq.doorbell.iova, 0xd8f8);
+    (cq.producer, cq.seen.consumer) = (later, later);
+    for consumer in later..later + 100 {
+        bench.write(iova, &consumer.to_be_bytes());
+        assert_eq!(nop(&mut bench), [""; 0], "{consumer:#x}");
+    }
+}
+
+#[test]
 fn arming_with_a_consumer_index_that_is_not_published() {
     let (mut bench, a, _) = Bench::standard();
     let cqn = bench.qp_mut(a).cqn_send;
