@@ -31,7 +31,7 @@ pub fn set<V: Value, const N: usize, const B: usize>(
     }
     let mask = mask(hi - lo + 1);
     if value & !mask != 0 {
-        too_wide(name, value, hi - lo + 1);
+        too_wide(name.0, name.1, value, hi - lo + 1);
     }
     let rest = dwords[i] & !((mask << lo) as u32).to_be();
     dwords[i] = rest | ((value << lo) as u32).to_be();
@@ -53,8 +53,9 @@ pub fn set_part<P: Part, const N: usize>(dwords: &mut [u32; N], offset: usize, v
     dwords.as_mut_bytes()[offset..offset + size_of::<P>()].copy_from_slice(IntoBytes::as_bytes(value));
 }
 
+// Names one by one, in registers: a pair would be stored, and the compiler stores it before the comparison.
 #[cold]
 #[inline(never)]
-fn too_wide((layout, field): (&'static str, &'static str), value: u64, bits: u32) -> ! {
+fn too_wide(layout: &'static str, field: &'static str, value: u64, bits: u32) -> ! {
     panic!("{layout}.{}: {value:#x} does not fit in {bits} bits", strip_raw(field))
 }
