@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::batch::{ConnectionBatch, ConnectionReceives};
 use super::fast_key::FastKey;
-use super::in_flight::{Done, InFlight, KEPT, Kept, OF_KEY, Refused, RefusedReason, Ticket};
+use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket};
 use super::orphans::Orphans;
 use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
@@ -303,7 +303,7 @@ impl<S: Connected> Connection<S> {
         post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64, WrFlags) -> Result<T, RefusedReason>,
     ) -> Result<T, RefusedReason> {
         self.in_flight.start_batch();
-        let wr_id = OF_KEY | self.in_flight.next(Side::Send)?;
+        let wr_id = self.in_flight.next(Side::Send)?;
         let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
         let mut batch = queue.batch();
         let posted = post(&mut batch, wr_id, WrFlags::SIGNALLED | self.fence)?;
@@ -314,7 +314,7 @@ impl<S: Connected> Connection<S> {
 
     /// Records what [`post_key`](Self::post_key) posted.
     pub(super) fn keep_key(&mut self) -> Ticket {
-        let ticket = self.in_flight.keep_one(Side::Send, None, true);
+        let ticket = self.in_flight.keep_of_key();
         self.in_flight.end_batch();
         ticket
     }

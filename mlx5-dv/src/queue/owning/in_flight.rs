@@ -64,9 +64,6 @@ pub(super) const UNREPORTED: u64 = u64::MAX;
 /// The bit of a `wr_id` that says that a send keeps its buffer until it is asked for; the others are its slot.
 pub(super) const KEPT: u64 = 1 << 63;
 
-/// The bits of the `wr_id` of a reported work request on a key.
-pub(super) const OF_KEY: u64 = KEPT | 1 << 62;
-
 /// Most CQEs of unreported work requests in flight: completion queues have room for them beside those of the slots.
 pub(super) const UNREPORTED_CQES: u32 = 8;
 
@@ -212,13 +209,17 @@ impl std::error::Error for Refused {}
 struct Entry {
     ticket: Ticket,
     buffer: Option<Buffer>,
-    /// Slot of the group's first entry in flight.
+    /// Slot of the group's first entry in flight; with [`OF_KEY`] of a work request on a key, which is so never taken
+    /// for one that completes alone.
     first: u32,
     /// Slot of the group's next entry; the entry's own, if it is the last.
     next: u32,
     /// Whether it is a kept one whose completion has come.
     is_done: bool,
 }
+
+/// The bit of [`Entry::first`] of a reported work request on a key, the last of its group.
+const OF_KEY: u32 = 1 << 31;
 
 /// A group to which more entries are added.
 #[derive(Debug, Clone, Copy)]
@@ -483,7 +484,7 @@ impl InFlight {
     ) -> Result<Option<Done>, RetireError> {
         match result {
             Ok(completion) if wr_id != UNREPORTED => self.done_kept(wr_id & !KEPT, completion, later),
-            Err(_) if wr_id != UNREPORTED => self.done_all(wr_id & !OF_KEY, result, later).map(Some),
+            Err(_) if wr_id != UNREPORTED => self.done_all(wr_id & !KEPT, result, later).map(Some),
             result => {
                 self.unreported_cqes = self.unreported_cqes.saturating_sub(1);
                 Ok(result.err().map(Done::of_unreported))
@@ -491,7 +492,7 @@ impl InFlight {
         }
     }
 
-    /// A send that keeps its buffer succeeded, or a work request on a key. Reported are the quiet ones before it.
+    /// A send that keeps its buffer succeeded. Reported are the quiet ones before it.
     #[inline(always)]
     fn done_kept(
         &mut self,
@@ -500,28 +501,13 @@ impl InFlight {
         later: &mut VecDeque<Done>,
     ) -> Result<Option<Done>, RetireError> {
         let nothing = || RetireError::nothing_in_flight(completion.work);
-        let Ok(slot) = u32::try_from(slot) else { return self.done_of_key(slot & !OF_KEY, completion, later) };
+        let slot = u32::try_from(slot).map_err(|_| nothing())?;
         let entry = self.sends.slots.get_mut(slot as usize).and_then(Option::as_mut).ok_or_else(nothing)?;
         entry.is_done = true;
         if (entry.first, entry.next) == (slot, slot) {
             return Ok(None);
         }
         Ok(self.done_before_kept(slot, completion, later))
-    }
-
-    /// A work request on a key succeeded: the key may be destroyed from now on.
-    #[cold]
-    fn done_of_key(
-        &mut self,
-        slot: u64,
-        completion: Completion,
-        later: &mut VecDeque<Done>,
-    ) -> Result<Option<Done>, RetireError> {
-        let entry = usize::try_from(slot).ok().and_then(|slot| self.sends.slots.get(slot)?.as_ref());
-        if let Some(entry) = entry {
-            self.orphans.executed(entry.ticket.number());
-        }
-        self.done_all(slot, Ok(completion), later).map(Some)
     }
 
     /// Completes the quiet sends before the kept one in `slot`.
@@ -566,9 +552,14 @@ impl InFlight {
 
     #[inline(always)]
     fn table(&mut self, side: Side) -> &mut Table {
+        self.table_and_orphans(side).0
+    }
+
+    #[inline(always)]
+    fn table_and_orphans(&mut self, side: Side) -> (&mut Table, &Orphans) {
         match side {
-            Side::Send => &mut self.sends,
-            Side::Receive => &mut self.receives,
+            Side::Send => (&mut self.sends, &self.orphans),
+            Side::Receive => (&mut self.receives, &self.orphans),
         }
     }
 
@@ -591,6 +582,16 @@ impl InFlight {
     pub(super) fn keep_one(&mut self, side: Side, buffer: Option<Buffer>, completes: bool) -> Ticket {
         let ticket = self.ticket();
         self.table(side).put(ticket, buffer, completes);
+        ticket
+    }
+
+    /// As [`keep_one`](Self::keep_one), of a work request on a key, which completes.
+    pub(super) fn keep_of_key(&mut self) -> Ticket {
+        let slot = self.sends.free.last().copied();
+        let ticket = self.keep_one(Side::Send, None, true);
+        if let Some(entry) = slot.and_then(|slot| self.sends.slots.get_mut(slot as usize)?.as_mut()) {
+            entry.first |= OF_KEY;
+        }
         ticket
     }
 
@@ -693,11 +694,11 @@ impl InFlight {
         C: AsRef<Completion> + From<Completion> + Copy,
     {
         let work = work_of(&result);
-        let table = self.table(work.side);
+        let (table, orphans) = self.table_and_orphans(work.side);
         if let Some((ticket, buffer)) = table.take_alone(wr_id) {
             return Ok(Done { ticket, buffer, result, part: WHOLE });
         }
-        let mut group = Group::of(table, work, wr_id, result)?;
+        let mut group = Group::of((table, orphans), work, wr_id, result)?;
         let first = group.next(table).ok_or_else(|| RetireError::nothing_in_flight(work))?;
         while let Some(done) = group.next(table) {
             later.push_back(done);
@@ -711,7 +712,7 @@ impl InFlight {
         C: AsRef<Completion> + From<Completion> + Copy,
     {
         let work = work_of(&result);
-        Group::of(self.table(work.side), work, wr_id, result)
+        Group::of(self.table_and_orphans(work.side), work, wr_id, result)
     }
 
     /// The next of `group`; `None` after the last.
@@ -790,8 +791,22 @@ pub(super) struct Group<C> {
 impl<C: From<Completion> + Copy> Group<C> {
     /// That of the work request `wr_id`, which is `work`, up to it.
     #[cold]
-    fn of(table: &mut Table, work: Work, wr_id: u64, result: Result<C, WorkError>) -> Result<Self, RetireError> {
-        let group = u32::try_from(wr_id).ok().and_then(|slot| Self::closed(table, slot, result));
+    fn of(
+        (table, orphans): (&mut Table, &Orphans),
+        work: Work,
+        wr_id: u64,
+        result: Result<C, WorkError>,
+    ) -> Result<Self, RetireError> {
+        let slot = u32::try_from(wr_id).ok();
+        if let Some(entry) = slot.and_then(|slot| table.slots.get_mut(slot as usize)?.as_mut())
+            && entry.first & OF_KEY != 0
+        {
+            entry.first &= !OF_KEY;
+            if result.is_ok() {
+                orphans.executed(entry.ticket.number());
+            }
+        }
+        let group = slot.and_then(|slot| Self::closed(table, slot, result));
         group.ok_or_else(|| RetireError::nothing_in_flight(work))
     }
 
