@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mlx5_dv::access::trace::{CommandRecord, Direction, Observers, Traced, kernel_dump};
 use mlx5_dv::access::{Access, RawCommand, UarMapping};
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
-use mlx5_dv::{Device, Error, Gid, Invalid, Options};
+use mlx5_dv::{Error, Gid, Invalid, Options};
 use mlx5_open::Sim;
 use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut, DeallocPdIn, NopIn, Opcode, WithTail};
 use mlx5_prm::layout::Layout;
@@ -227,26 +227,6 @@ fn a_function_is_opened_and_closed_a_hundred_times() {
         device.access().free_uar(&uar).unwrap();
     }
     assert_eq!(sim.handle(0).counts().dma_ranges, 0);
-    assert_eq!(sim.violations(), []);
-}
-
-#[test]
-fn a_function_in_use_is_named_to_who_opens_it_again() {
-    let sim = Sim::builder().functions(2).build().unwrap();
-    let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
-    let begin = Instant::now();
-    let error = sim.open(1).expect_err("the first opening's object lives").to_string();
-    assert!(error.contains("sim function 1 is taken by an earlier opening"), "{error}");
-    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
-    let error = Device::open(sim.function(1), Options::default()).expect_err("this does not wait");
-    let cause = std::error::Error::source(&error).expect("a cause").to_string();
-    assert!(cause.contains("sim function 1 is taken"), "{error}: {cause}");
-    // The first goes on, undisturbed.
-    let region = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).unwrap();
-    region.write(0, b"still there");
-    sim.open(0).expect("another function");
-    drop((region, pd));
-    sim.open(1).expect("nobody has it");
     assert_eq!(sim.violations(), []);
 }
 

@@ -31,7 +31,7 @@ pub fn function(name: impl Into<String>, handle: FunctionHandle) -> Function {
 pub(crate) fn claim(name: &str, handle: &FunctionHandle, patience: Duration) -> Result<Claim, Invalid> {
     handle.claim(patience).ok_or_else(|| Invalid::Taken {
         what: name.into(),
-        by: format!("an earlier opening, of which the device or an object still lives after {} s", patience.as_secs()),
+        by: format!("an earlier opening, of which the device or an object still lives after {patience:?}"),
         mend: "drop that first",
     })
 }

@@ -176,10 +176,15 @@ impl Sim {
     ///
     /// # Panics
     /// There is no such function.
-    pub fn open_with(&self, index: usize, mut options: Options) -> Result<Arc<Device>, Error> {
+    pub fn open_with(&self, index: usize, options: Options) -> Result<Arc<Device>, Error> {
+        self.open_within(index, options, PATIENCE)
+    }
+
+    /// As [`open_with`](Self::open_with); waits for `patience` for the end of an earlier opening.
+    fn open_within(&self, index: usize, mut options: Options, patience: Duration) -> Result<Arc<Device>, Error> {
         options.sign_replies = true;
         let handle = self.card.function(index);
-        let claim = glue::claim(&name_of(index), &handle, PATIENCE)?;
+        let claim = glue::claim(&name_of(index), &handle, patience)?;
         Device::open(self.powered(index, handle, claim.into()), options)
     }
 
@@ -198,5 +203,32 @@ impl Sim {
     /// Violations by the driver on any function since the last call, which hardware would ignore silently.
     pub fn violations(&self) -> Vec<Violation> {
         (0..self.card.functions()).flat_map(|index| self.card.function(index).strict().take()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+
+    use super::*;
+
+    #[test]
+    fn a_function_in_use_is_named_to_who_opens_it_again() {
+        let sim = Sim::builder().functions(2).build().unwrap();
+        let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
+        let again = sim.open_within(1, Options::default(), Duration::from_millis(20));
+        let error = again.expect_err("the first opening's object lives").to_string();
+        assert!(error.contains("sim function 1 is taken by an earlier opening"), "{error}");
+        assert!(error.contains("still lives after 20ms"), "{error}");
+        let error = Device::open(sim.function(1), Options::default()).expect_err("this does not wait");
+        let cause = std::error::Error::source(&error).expect("a cause").to_string();
+        assert!(cause.contains("sim function 1 is taken"), "{error}: {cause}");
+        // The first goes on, undisturbed.
+        let region = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).unwrap();
+        region.write(0, b"still there");
+        sim.open(0).expect("another function");
+        drop((region, pd));
+        sim.open(1).expect("nobody has it");
+        assert_eq!(sim.violations(), []);
     }
 }

@@ -322,7 +322,14 @@ impl Irq for ServedIrq {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use mlx5_prm::cmd::NopIn;
+    use mlx5_sim::card::Card;
+    use mlx5_sim::serve::vfio_user::serve;
+
     use super::*;
+    use crate::{Device, Options};
 
     #[test]
     fn no_socket_says_how_to_serve_one() {
@@ -358,5 +365,42 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
         let error = open_within(&path, Duration::from_millis(100)).expect_err("it never answers").to_string();
         assert!(error.contains("does not answer"), "{error}");
+    }
+
+    /// How long the driver takes to give up a card that stands still, and to end. `None` if the card does not come up
+    /// within this `patience`.
+    fn time_to_give_up(patience: Duration) -> Option<Duration> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("nic.sock");
+        let card = Card::builder().strict(true).build().expect("a card");
+        let _service = serve(card.function(0), path.clone()).expect("a server");
+        let device = Device::open(open_within(&path, patience).ok()?, Options::default()).ok()?;
+
+        let (release, released) = mpsc::channel::<()>();
+        let (still, is_still) = mpsc::channel();
+        let function = card.function(0);
+        let held = std::thread::spawn(move || {
+            function.with(move |_| {
+                let _ = still.send(());
+                let _ = released.recv();
+            })
+        });
+        is_still.recv().expect("a card that stands still");
+        let begin = Instant::now();
+        let error = device.execute(&NopIn::default(), "").expect_err("nobody executes it");
+        assert!(error.is_dead() && error.to_string().contains("did not answer"), "{error}");
+        drop(device);
+        let took = begin.elapsed();
+        drop(release);
+        held.join().expect("a card that goes on");
+        Some(took)
+    }
+
+    /// The longer ones are for busy machines.
+    #[test]
+    fn a_server_that_hangs_is_waited_for_once() {
+        let mut patiences = (0..8).map(|doublings| Duration::from_millis(50) * 2_u32.pow(doublings));
+        let is_short = |patience| time_to_give_up(patience).is_some_and(|took| took < 3 * patience);
+        assert!(patiences.any(is_short), "it is waited for again and again");
     }
 }
