@@ -1,14 +1,17 @@
 //! Host and target on two software cards in virtual time, over a cable that loses frames.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use mlx5_dv::Device;
 use mlx5_nvme::{
-    Completed, Controller, ControllerOptions, DataPlacement, Disk, FileDisk, Host, HostError, HostOptions, IoBuffer,
-    IoQueue, Namespace, RamDisk, Status, SubmitError, Target, TargetOptions, TargetStatistics,
+    Completed, Controller, ControllerOptions, DataPlacement, Disk, FileDisk, FileQueue, Host, HostError, HostOptions,
+    IoBuffer, IoQueue, Namespace, RamDisk, Status, SubmitError, Target, TargetOptions, TargetStatistics,
 };
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::{Card, SteppedCard};
@@ -433,4 +436,70 @@ fn a_host_that_falls_silent_is_forgotten_with_its_queues() {
         pair.world.clock().pause(Duration::from_millis(10));
     }
     assert_eq!((pair.statistics().controllers, pair.statistics().queues), (0, 0));
+}
+
+/// A disk that only reads, from a pipe: it answers when somebody has written to that.
+struct PipeDisk(FileQueue);
+
+impl Disk for PipeDisk {
+    fn block_size(&self) -> u32 {
+        BLOCK as u32
+    }
+
+    fn blocks(&self) -> u64 {
+        BLOCKS as u64
+    }
+
+    fn read(&mut self, _: u64, _: &mut [u8]) -> io::Result<()> {
+        unreachable!("it has a queue")
+    }
+
+    fn write(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
+        unreachable!("it has a queue")
+    }
+
+    fn write_zeroes(&mut self, _: u64, _: u64) -> io::Result<()> {
+        unreachable!("it has a queue")
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        unreachable!("it has a queue")
+    }
+
+    fn queue(&mut self) -> Option<&mut FileQueue> {
+        Some(&mut self.0)
+    }
+}
+
+#[test]
+fn a_disk_that_does_not_answer_shows_in_the_targets_statistics() {
+    let (reader, mut writer) = io::pipe().unwrap();
+    let disk = PipeDisk(FileQueue::new(File::from(OwnedFd::from(reader)), 4).unwrap());
+    let mut pair = Pair::with_disk(1, 0, TargetOptions::new(NQN), Box::new(disk));
+    let (mut controller, namespace) = pair.connect(options(DataPlacement::StandingKey, true));
+    let mut queue = controller.io_queue(&mut pair.host).unwrap();
+    let buffer = queue.buffers(1, BLOCK).unwrap().pop().unwrap();
+    queue.read(&namespace, 0, buffer, 1).unwrap();
+    let end = pair.world.clock().now() + LONG;
+    while pair.statistics().at_disks == 0 && pair.world.clock().now() < end {
+        pair.turn();
+    }
+    let silence = Duration::from_secs(11);
+    let end = pair.world.clock().now() + silence;
+    while pair.world.clock().now() < end {
+        pair.turn();
+        pair.world.clock().pause(Duration::from_millis(10));
+    }
+    let waiting = pair.statistics();
+    assert!(waiting.at_disks == 1 && waiting.longest_at_disk >= silence, "{waiting:?}");
+    writer.write_all(&[7; BLOCK]).unwrap();
+    let completed = pair.wait(&mut queue).unwrap();
+    let mut found = [0; BLOCK];
+    completed.buffer.unwrap().read(0, &mut found);
+    assert_eq!((completed.status, found), (Status::SUCCESS, [7; BLOCK]));
+    let done = pair.statistics();
+    assert_eq!((done.at_disks, done.longest_at_disk), (0, Duration::ZERO));
+    assert_eq!(queue.close().len(), 0);
+    controller.disconnect(&mut pair.host).unwrap();
+    pair.await_quiet();
 }

@@ -1,7 +1,8 @@
 //! Commands whose disk works while the target goes on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::time::Duration;
 
 use mlx5_cm::ConnectionId;
 use mlx5_dv::objects::Buffer;
@@ -23,6 +24,8 @@ pub(super) struct Pending {
     pub(super) disk: usize,
     /// Where its bytes start.
     pub(super) offset: u64,
+    /// When it was given to the disk.
+    since: Duration,
     /// Its chunks, in order, as far as the disk has given them back.
     chunks: Vec<Option<Buffer>>,
     left: usize,
@@ -48,17 +51,35 @@ struct Piece {
 /// All commands at disks.
 #[derive(Default)]
 pub(super) struct AtDisk {
-    commands: HashMap<u64, Pending>,
+    /// By number: the oldest is first.
+    commands: BTreeMap<u64, Pending>,
     next: u64,
+    /// The last command that was told of as slow.
+    told: Option<u64>,
     pieces: VecDeque<Piece>,
     /// Commands all of whose pieces are done.
     ended: VecDeque<u64>,
 }
 
 impl AtDisk {
-    /// Whether nothing is at any disk.
-    pub(super) fn is_empty(&self) -> bool {
-        self.commands.is_empty()
+    /// Commands at disks.
+    pub(super) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// How long the oldest command has been at its disk; zero if there is none.
+    pub(super) fn longest(&self, now: Duration) -> Duration {
+        self.commands.values().next().map_or(Duration::ZERO, |oldest| now.saturating_sub(oldest.since))
+    }
+
+    /// The oldest command, the first time that it has been at its disk for `patience`.
+    pub(super) fn newly_slow(&mut self, now: Duration, patience: Duration) -> Option<&Pending> {
+        let (&number, oldest) = self.commands.iter().next()?;
+        if self.told == Some(number) || now.saturating_sub(oldest.since) < patience {
+            return None;
+        }
+        self.told = Some(number);
+        Some(oldest)
     }
 
     /// Gives a command with its `chunks` to `disk`.
@@ -68,6 +89,7 @@ impl AtDisk {
         (disk, queue): (usize, &mut FileQueue),
         (task, offset): (Task, u64),
         chunks: Vec<Buffer>,
+        now: Duration,
     ) {
         let number = self.next;
         self.next += 1;
@@ -81,7 +103,7 @@ impl AtDisk {
             at += len;
         }
         let chunks = (0..count).map(|_| None).collect();
-        let pending = Pending { connection, ready, task, disk, offset, chunks, left: count, error: None };
+        let pending = Pending { connection, ready, task, disk, offset, since: now, chunks, left: count, error: None };
         self.commands.insert(number, pending);
         self.pump(disk, queue);
     }
@@ -128,7 +150,7 @@ impl AtDisk {
 
     /// The next command that `disk` is done with; `None` while there is none.
     pub(super) fn poll(&mut self, disk: usize, queue: &mut FileQueue) -> io::Result<Option<Finished>> {
-        if self.is_empty() {
+        if self.commands.is_empty() {
             return Ok(None);
         }
         self.pump(disk, queue);

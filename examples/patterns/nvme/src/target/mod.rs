@@ -34,6 +34,8 @@ use queue::{Queue, QueueError, Ready};
 const ADMIN_SIZE: u16 = 32;
 /// Events of the connection manager that a turn takes, so that a flood of connections does not delay commands.
 const TURN: usize = 16;
+/// How long a disk may take for a command before that is told.
+const SLOW: Duration = Duration::from_secs(10);
 /// How long a queue that ends may take to return its chunks.
 const FLUSH: Duration = Duration::from_millis(500);
 
@@ -53,6 +55,10 @@ pub struct TargetStatistics {
     pub failed: u64,
     /// Queues that ended with an error.
     pub broken: u64,
+    /// Commands under way at disks that work while the target goes on.
+    pub at_disks: usize,
+    /// How long the oldest of these has been there.
+    pub longest_at_disk: Duration,
 }
 
 /// A subsystem with its disks, on a function whose queue pair 1 it owns, or on one of the kernel's. Namespace 1 is the
@@ -122,6 +128,8 @@ impl Target {
             controllers: self.controllers.len(),
             queues: self.queues.len(),
             chunks_in_use: self.pool.in_use(),
+            at_disks: self.at_disk.len(),
+            longest_at_disk: self.at_disk.longest(self.clock.now()),
             ..self.statistics
         }
     }
@@ -149,6 +157,7 @@ impl Target {
             }
         }
         moved |= self.poll_disks()?;
+        self.tell_slow();
         self.expire();
         Ok(moved)
     }
@@ -276,11 +285,20 @@ impl Target {
             self.waiting.push_back((*id, ready));
             return None;
         };
-        controller.touch(self.clock.now());
+        let now = self.clock.now();
+        controller.touch(now);
         controller.counters.count(task, request.len);
         self.statistics.commands += 1;
-        self.at_disk.start((*id, ready), (at, files), (task, offset), chunks);
+        self.at_disk.start((*id, ready), (at, files), (task, offset), chunks, now);
         None
+    }
+
+    /// Says which disk does not answer: its hosts give up after a while, and cannot tell it from a lost connection.
+    fn tell_slow(&mut self) {
+        if let Some(slow) = self.at_disk.newly_slow(self.clock.now(), SLOW) {
+            let (namespace, task, offset) = (slow.disk + 1, slow.task, slow.offset);
+            tracing::warn!(namespace, ?task, offset, "a disk has not answered for {} s", SLOW.as_secs());
+        }
     }
 
     /// Answers commands that disks are done with, and starts those that have waited for chunks.
