@@ -34,7 +34,7 @@ pub(super) fn refresh(qp: &mut Qp, nic: &Nic) -> bool {
 /// Reads dword 0 of the doorbell record, once all receives known to be posted are fetched.
 pub(crate) fn refresh_posted(qp: &mut Qp, nic: &Nic) {
     let receive = &mut qp.rc.receive;
-    let Some(ring) = &qp.recv else { return };
+    let Some(ring) = &mut qp.recv else { return };
     if receive.fetched != receive.posted {
         return;
     }
@@ -46,13 +46,17 @@ pub(crate) fn refresh_posted(qp: &mut Qp, nic: &Nic) {
 
 /// Strict mode: a receive counter must be big-endian, and must not exceed `taken` by more than the ring size. `queue`:
 /// kind and number, for the report.
-pub(super) fn check_posted(strict: &Strict, queue: (&str, u32), ring: &RecvRing, record: u32, taken: u16) {
+pub(super) fn check_posted(strict: &Strict, queue: (&str, u32), ring: &mut RecvRing, record: u32, taken: u16) {
     let (kind, number) = queue;
-    if record > 0xffff && record.swap_bytes() <= 0xffff {
-        strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("{kind} {number:#x}: receive counter {record:#x}"));
+    let (posted, size) = (u32::from((record as u16).wrapping_sub(taken)), 1u32 << ring.log_size);
+    if record > 0xffff {
+        // A little-endian counter has zeros where a card reads: by that nothing was ever posted.
+        ring.is_wide |= record as u16 != 0 || (1..=size).contains(&posted);
+        if !ring.is_wide {
+            strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("{kind} {number:#x}: receive counter {record:#x}"));
+        }
     }
-    let (posted, size) = ((record as u16).wrapping_sub(taken), 1u32 << ring.log_size);
-    if u32::from(posted) > size {
+    if posted > size {
         strict.report(rules::RECEIVE_OVERRUN, || {
             format!("{kind} {number:#x}: {posted} receives posted to a ring of {size}")
         });

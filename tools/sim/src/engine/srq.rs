@@ -53,5 +53,5 @@ fn refresh_posted(srq: &mut Srq, dma: &Dma, strict: &Strict) {
         return;
     }
     srq.posted = record as u16;
-    check_posted(strict, ("SRQ", srq.srqn), &srq.ring, record, srq.taken);
+    check_posted(strict, ("SRQ", srq.srqn), &mut srq.ring, record, srq.taken);
 }

@@ -62,7 +62,7 @@ impl Rings {
             memory.offset += self.send_offset();
             SendRing { memory, log_size }
         });
-        let recv = self.recv.map(|(log_size, log_stride)| RecvRing { memory: memory.clone(), log_size, log_stride });
+        let recv = self.recv.map(|(log_size, log_stride)| RecvRing::new(memory.clone(), log_size, log_stride));
         (send, recv)
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Ans
     let rq = Rq {
         rqn,
         state: QueueState::Rst,
-        ring: RecvRing { memory: queue.memory, log_size: queue.log_size, log_stride: queue.log_stride },
+        ring: RecvRing::new(queue.memory, queue.log_size, queue.log_stride),
         doorbell: queue.doorbell,
         cqn: context.cqn(),
         pd,

@@ -48,7 +48,7 @@ pub(super) fn create_rmp(f: &mut Function, command: &CreateRmpIn, list: &[u8]) -
     };
     let memory = memory::queue(f, wanted, list, places.umem)?;
     let doorbell = memory::doorbell(f, wq.dbr_addr(), places.doorbell_umem)?;
-    let ring = RecvRing { memory, log_size, log_stride };
+    let ring = RecvRing::new(memory, log_size, log_stride);
     let is_cyclic = wq.wq_type() == WqType::Cyclic;
     let srqn = insert(f, Srq { limit: wq.lwm(), is_cyclic, ..at_rest(wq.pd(), None, ring, doorbell, &places) })?;
     let mut output = CreateRmpOut::ZERO;
@@ -73,7 +73,7 @@ pub(super) fn create_xrc(f: &mut Function, command: &CreateXrcSrqIn, list: &[u8]
     let memory = memory::queue(f, wanted, list, None)?;
     let address = u64::from(context.db_record_addr_h()) << 32 | u64::from(context.db_record_addr_l()) << 2;
     let doorbell = memory::doorbell(f, address, None)?;
-    let ring = RecvRing { memory, log_size, log_stride };
+    let ring = RecvRing::new(memory, log_size, log_stride);
     let xrc = XrcSrq {
         xrcd: context.xrcd(),
         cqn: context.cqn(),

@@ -50,9 +50,16 @@ pub struct RecvRing {
     pub log_size: u32,
     /// log2 of a WQE's size in bytes.
     pub log_stride: u32,
+    /// Whether software has published more than the 16 bits of its counter that the card knows, as DPDK does.
+    pub is_wide: bool,
 }
 
 impl RecvRing {
+    /// A ring of which nothing was posted.
+    pub fn new(memory: PageList, log_size: u32, log_stride: u32) -> Self {
+        RecvRing { memory, log_size, log_stride, is_wide: false }
+    }
+
     /// Maximum size of a WQE in bytes: 64 segments.
     pub const LONGEST: usize = 64 * SEGMENT;
 

@@ -43,7 +43,7 @@ pub(super) fn refresh_posted(rq: &mut Rq, nic: &Nic) {
     }
     let Ok(record) = rq.doorbell.read(&nic.dma, 0) else { return };
     rq.posted = record as u16;
-    posted::check_posted(&nic.strict, ("RQ", rq.rqn), &rq.ring, record, rq.fetched);
+    posted::check_posted(&nic.strict, ("RQ", rq.rqn), &mut rq.ring, record, rq.fetched);
 }
 
 /// Whether a receive is posted: one that was not begun, or the rest of one.

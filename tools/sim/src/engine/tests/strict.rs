@@ -54,6 +54,24 @@ fn the_receive_record_little_endian() {
     assert_eq!(bench.violations(), [RECORD_LITTLE_ENDIAN]);
 }
 
+/// DPDK publishes 32 bits of it; the card knows 16.
+#[test]
+fn the_receive_counter_beyond_16_bits() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    let start = 0xfff0u32;
+    let receive = &mut bench.qp_mut(b).rc.receive;
+    (receive.posted, receive.fetched) = (start as u16, start as u16);
+    for counter in start + 1..start + 0x20 {
+        bench.receives.insert(b, (counter - 1) as u16);
+        bench.post_recv(b, &[data(MEMORY, 8, key)]);
+        bench.record(b, 0, counter);
+        bench.post(a, &send(MEMORY, 8, key));
+        bench.run();
+        assert_eq!((bench.violations(), bench.received(b).len()), (vec![], 1), "{counter:#x}");
+    }
+}
+
 #[test]
 fn the_consumer_index_little_endian_backwards_and_ahead() {
     let (mut bench, a, _) = Bench::standard();
