@@ -11,6 +11,7 @@ use mlx5_prm::cmd::Opcode;
 use mlx5_prm::eqe::{Eqe, EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::call::Call;
@@ -53,6 +54,19 @@ struct KernelEvents {
     last_user_handle: AtomicU64,
 }
 
+/// Reads an event of just `entry`'s length. False for one of another length, which is dropped; the end of the channel
+/// is an error.
+fn read_whole(channel: &OwnedFd, entry: &mut [u8]) -> io::Result<bool> {
+    match rustix::io::read(channel, &mut *entry)? {
+        len if len == entry.len() => Ok(true),
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        len => {
+            tracing::warn!(len, "event of unexpected length dropped");
+            Ok(false)
+        }
+    }
+}
+
 impl KernelEvents {
     fn of(channel: OwnedFd) -> Self {
         KernelEvents { channel, srqs: Mutex::default(), last_user_handle: AtomicU64::new(0) }
@@ -61,14 +75,8 @@ impl KernelEvents {
     /// Reads one event; `None` if it is about nothing that this driver has. The end of the channel is an error.
     fn read(&self) -> io::Result<Option<AsyncEvent>> {
         let mut entry = AsyncEventDesc::default();
-        match rustix::io::read(&self.channel, entry.as_mut_bytes())? {
-            len if len == size_of_val(&entry) => Ok(self.event(&entry)),
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            len => {
-                tracing::warn!(len, "event of unexpected length dropped");
-                Ok(None)
-            }
-        }
+        let is_whole = read_whole(&self.channel, entry.as_mut_bytes())?;
+        Ok(is_whole.then(|| self.event(&entry)).flatten())
     }
 
     fn event(&self, entry: &AsyncEventDesc) -> Option<AsyncEvent> {
@@ -262,16 +270,18 @@ impl Reader {
     /// Reads one event. False when there will be no more.
     fn read(&self) -> bool {
         let mut bytes = [0; size_of::<AsyncEventHeader>() + Eqe::SIZE];
-        match rustix::io::read(&self.channel, &mut bytes) {
-            Ok(len) if len == bytes.len() => {
+        match read_whole(&self.channel, &mut bytes) {
+            Ok(true) => {
                 if let Some(entry) = Eqe::read(&bytes[size_of::<AsyncEventHeader>()..]) {
                     self.subscribers.tell(AsyncEvent::of(&entry));
                 }
             }
-            Ok(len) => tracing::warn!(len, "event of unexpected length dropped"),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::OVERFLOW) => tracing::warn!("the kernel dropped events: out of memory"),
-            Err(_) => return false,
+            Ok(false) => {}
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::AGAIN | Errno::INTR) => {}
+                Some(Errno::OVERFLOW) => tracing::warn!("the kernel dropped events: out of memory"),
+                _ => return false,
+            },
         }
         true
     }
