@@ -218,7 +218,7 @@ fn is_full(cq: &mut Cq, dma: &crate::dma::Dma) -> bool {
 /// Entries not consumed, by the last consumer index read, with those that completions held for compression will take.
 fn unread(cq: &Cq) -> u32 {
     let held = cq.compression.as_ref().map_or(0, |compression| compression.held.len() as u32);
-    cq.producer.wrapping_add(held).wrapping_sub(cq.seen.consumer) & cq.compared()
+    cq.unread_by(cq.seen.consumer.wrapping_sub(held))
 }
 
 fn overrun(nic: &mut Nic, number: u32, cqn: u32) {

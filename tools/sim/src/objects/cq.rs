@@ -112,4 +112,9 @@ impl Cq {
     pub fn compared(&self) -> u32 {
         ((1 << (self.log_size + 1).max(16)) - 1) & Self::INDEX
     }
+
+    /// Entries written that software has not consumed by the index `consumer`.
+    pub fn unread_by(&self, consumer: u32) -> u32 {
+        self.producer.wrapping_sub(consumer) & self.compared()
+    }
 }

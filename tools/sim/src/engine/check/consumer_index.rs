@@ -34,7 +34,7 @@ fn is_unpublished(nic: &Nic, cqn: u32, seen: u32) -> bool {
     let Some(cq) = nic.objects.cqs.get(cqn).filter(|cq| !cq.ignore_overrun && !cq.collapsed) else { return false };
     let Ok(consumer) = cq.doorbell.peek(&nic.dma, 0) else { return false };
     // Of the indices that have its low bits, the one that the ring has not gone beyond.
-    let unread = cq.producer.wrapping_sub(consumer) & cq.compared();
+    let unread = cq.unread_by(consumer);
     let behind = seen.wrapping_sub(cq.producer.wrapping_sub(unread));
     let (half, is_ahead) = (1 << cq.log_size >> 1, i32::try_from(behind).is_err());
     // A consumer index that no completion has reached has a rule of its own.
