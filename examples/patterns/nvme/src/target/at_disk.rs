@@ -69,13 +69,14 @@ impl AtDisk {
 
     /// How long the oldest command has been at its disk; zero if there is none.
     pub(super) fn longest(&self, now: Duration) -> Duration {
-        self.commands.values().next().map_or(Duration::ZERO, |oldest| now.saturating_sub(oldest.since))
+        self.commands.first_key_value().map_or(Duration::ZERO, |(_, oldest)| now.saturating_sub(oldest.since))
     }
 
     /// The oldest command, the first time that it has been at its disk for `patience`.
     pub(super) fn newly_slow(&mut self, now: Duration, patience: Duration) -> Option<&Pending> {
-        let (&number, oldest) = self.commands.iter().next()?;
-        if self.told == Some(number) || now.saturating_sub(oldest.since) < patience {
+        let is_slow = self.longest(now) >= patience;
+        let (&number, oldest) = self.commands.first_key_value().filter(|_| is_slow)?;
+        if self.told == Some(number) {
             return None;
         }
         self.told = Some(number);

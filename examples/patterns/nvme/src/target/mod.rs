@@ -157,8 +157,9 @@ impl Target {
             }
         }
         moved |= self.poll_disks()?;
-        self.tell_slow();
-        self.expire();
+        let now = self.clock.now();
+        self.tell_slow(now);
+        self.expire(now);
         Ok(moved)
     }
 
@@ -294,8 +295,8 @@ impl Target {
     }
 
     /// Says which disk does not answer: its hosts give up after a while, and cannot tell it from a lost connection.
-    fn tell_slow(&mut self) {
-        if let Some(slow) = self.at_disk.newly_slow(self.clock.now(), SLOW) {
+    fn tell_slow(&mut self, now: Duration) {
+        if let Some(slow) = self.at_disk.newly_slow(now, SLOW) {
             let (namespace, task, offset) = (slow.disk + 1, slow.task, slow.offset);
             tracing::warn!(namespace, ?task, offset, "a disk has not answered for {} s", SLOW.as_secs());
         }
@@ -439,8 +440,7 @@ impl Target {
     }
 
     /// Ends what was silent for too long.
-    fn expire(&mut self) {
-        let now = self.clock.now();
+    fn expire(&mut self, now: Duration) {
         let patience = self.options.connect_timeout;
         let lost = self.controllers.values().filter(|controller| controller.is_lost(now));
         let idle = self.queues.iter().filter(|(_, queue)| queue.cntlid.is_none() && now > queue.since + patience);
