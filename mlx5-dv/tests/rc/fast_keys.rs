@@ -245,10 +245,8 @@ fn a_changed_completion_does_not_free_memory_that_a_remote_reaches() {
     for options in [UmrKeyOptions::default().entries(1), UmrKeyOptions::default().entries(1).pages(12)] {
         let card = Card::new();
         let (mut a, mut b) = connected(&card);
-        let (near, far) = (card.region(4096), private(&card, 4096));
-        let memory = std::sync::Arc::downgrade(&far);
-        let mut key = FastKey::create(&card.pd, options).unwrap();
-        key.push(far.buffer(0..4096).unwrap()).unwrap();
+        let near = card.region(4096);
+        let (far, memory, mut key) = filled(&card, options);
         let (_, remote) = b.register(&mut key, WRITABLE).unwrap();
         let mut done = b.wait(SOON).unwrap();
         assert!(key.settle(&done));
@@ -289,15 +287,25 @@ fn a_completion_of_the_next_connection_with_the_same_number_is_no_invalidation()
     card.end();
 }
 
+/// A region, whether it still lives, and a key filled with its first page.
+fn filled(
+    card: &Card,
+    options: UmrKeyOptions,
+) -> (std::sync::Arc<MemoryRegion>, std::sync::Weak<MemoryRegion>, FastKey) {
+    let far = private(card, 4096);
+    let mut key = FastKey::create(&card.pd, options).unwrap();
+    key.push(far.buffer(0..4096).unwrap()).unwrap();
+    let memory = std::sync::Arc::downgrade(&far);
+    (far, memory, key)
+}
+
 #[test]
 fn a_key_dropped_before_its_registration_is_executed_lives_until_its_connection_is_gone() {
     for options in [UmrKeyOptions::default().entries(1), UmrKeyOptions::default().entries(1).pages(12)] {
         let card = Card::new();
         let (mut a, mut b) = connected(&card);
-        let (near, far) = (card.region(4096), private(&card, 4096));
-        let memory = std::sync::Arc::downgrade(&far);
-        let mut key = FastKey::create(&card.pd, options).unwrap();
-        key.push(far.buffer(0..4096).unwrap()).unwrap();
+        let near = card.region(4096);
+        let (far, memory, mut key) = filled(&card, options);
         let mut batch = b.batch();
         let remote = batch.register_unreported(&mut key, WRITABLE).unwrap();
         drop((key, far));
@@ -332,10 +340,8 @@ fn a_changed_completion_does_not_free_the_number_of_a_key_whose_registration_is_
     ] {
         let card = Card::new();
         let (mut a, mut b) = connected(&card);
-        let (near, far) = (card.region(4096), private(&card, 4096));
-        let memory = std::sync::Arc::downgrade(&far);
-        let mut key = FastKey::create(&card.pd, options).unwrap();
-        key.push(far.buffer(0..4096).unwrap()).unwrap();
+        let near = card.region(4096);
+        let (far, memory, mut key) = filled(&card, options);
         let done = pretended(&mut b, key.rkey() + 1);
         let remote = if is_reported {
             let (_, remote) = b.register(&mut key, WRITABLE).unwrap();
@@ -371,10 +377,7 @@ fn a_changed_completion_does_not_free_the_number_of_a_key_whose_registration_is_
 fn a_key_that_seems_free_and_moves_to_another_connection_lives_as_long_as_the_work_requests_of_both() {
     let card = Card::new();
     let ((a, mut b), (c, mut d)) = (connected(&card), connected(&card));
-    let far = private(&card, 4096);
-    let memory = std::sync::Arc::downgrade(&far);
-    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1)).unwrap();
-    key.push(far.buffer(0..4096).unwrap()).unwrap();
+    let (far, memory, mut key) = filled(&card, UmrKeyOptions::default().entries(1));
     let done = pretended(&mut b, key.rkey() + 1);
     let mut batch = b.batch();
     let remote = batch.register_unreported(&mut key, WRITABLE).unwrap();
