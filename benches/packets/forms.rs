@@ -6,14 +6,17 @@ use std::sync::Arc;
 use mlx5_benches::Failure;
 use mlx5_benches::ticks::ticks;
 use mlx5_dv::Device;
-use mlx5_dv::objects::{Buffer, Compression, CqOptions, ExclusiveRegion, FlowRule, Pd, Sq, SqOptions, Tir, Tis, Uar};
+use mlx5_dv::objects::{
+    AccessFlags, Buffer, Compression, CqOptions, ExclusiveRegion, FlowRule, FrameSource, MemoryRegion, Pd, Sq,
+    SqOptions, Tir, Tis, Uar,
+};
 use mlx5_dv::queue::ethernet::{
-    EthernetOptions, EthernetQueue, EthernetSendQueue, FrameFlags, Packet, ReceivedFrame, Receives, StridingOptions,
-    StridingQueue,
+    EthernetOptions, EthernetQueue, EthernetSendQueue, Forwarder, FrameFlags, Packet, ReceivedFrame, Receives,
+    StridingOptions, StridingQueue,
 };
 use mlx5_dv::queue::{CompletionQueue, CompressedCompletionQueue, Plain};
 
-use crate::stage::{DEPTH, Frame, MOST, steer};
+use crate::stage::{DEPTH, FRAME, Frame, MOST, steer};
 
 /// A receive and a send queue. Each method returns ticks.
 pub trait Form {
@@ -251,6 +254,27 @@ impl Form for Packets {
     }
 }
 
+/// Passes the frames that are there to `take`, at most `most`, and returns how many there were.
+#[inline(always)]
+fn each_frame<C: Receives>(
+    receiver: &mut StridingQueue<C>,
+    most: usize,
+    mut take: impl FnMut(&mut [u8]) -> Result<(), Failure>,
+) -> Result<usize, Failure> {
+    let mut count = 0;
+    while count < most {
+        let before = count;
+        for frame in receiver.burst(most - count)? {
+            take(frame)?;
+            count += 1;
+        }
+        if count == before {
+            break;
+        }
+    }
+    Ok(count)
+}
+
 /// Slices that are lent for a burst, and copied to work requests one by one.
 pub struct Bursts<C: Receives>(pub Queues<C>);
 
@@ -262,17 +286,7 @@ impl<C: Receives> Form for Bursts<C> {
         sender.retire()?;
         let mut batch = sender.queue.batch();
         let mut copies = batch.copies(0, FrameFlags::SELDOM)?;
-        let mut count = 0;
-        while count < burst {
-            let before = count;
-            for frame in receiver.burst(burst - count)? {
-                copies.push(frame)?;
-                count += 1;
-            }
-            if count == before {
-                break;
-            }
-        }
+        let count = each_frame(receiver, burst, |frame| Ok(copies.push(frame)?))?;
         copies.end();
         batch.ring();
         Ok((count, ticks() - start))
@@ -281,17 +295,10 @@ impl<C: Receives> Form for Bursts<C> {
     #[inline(never)]
     fn receive(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
-        let mut count = 0;
-        while count < burst {
-            let before = count;
-            for frame in self.0.receiver.burst(burst - count)? {
-                black_box(frame);
-                count += 1;
-            }
-            if count == before {
-                break;
-            }
-        }
+        let count = each_frame(&mut self.0.receiver, burst, |frame| {
+            black_box(frame);
+            Ok(())
+        })?;
         Ok((count, ticks() - start))
     }
 
@@ -299,6 +306,71 @@ impl<C: Receives> Form for Bursts<C> {
     fn send(&mut self, frames: &[Frame]) -> Result<u64, Failure> {
         let start = ticks();
         self.0.sender.send(frames)?;
+        Ok(ticks() - start)
+    }
+}
+
+/// Bytes between the frames of a pool.
+const PLACE: usize = 64;
+
+/// Frames that are sent from where they are: received ones by a forwarder, others from a pool.
+pub struct InPlace {
+    receives: Bursts<CompletionQueue>,
+    forwarder: Forwarder,
+    pool: Arc<MemoryRegion>,
+    source: FrameSource,
+    /// Where in the pool the next frame is.
+    next: usize,
+}
+
+impl InPlace {
+    pub fn new(queues: Queues<CompletionQueue>) -> Result<Self, Failure> {
+        let forwarder = Forwarder::new(&queues.receiver, WQEBBS)?;
+        let sq = queues.sender.queue.sq();
+        let pool = MemoryRegion::allocate(sq.pd(), DEPTH as usize * PLACE, AccessFlags::LOCAL_WRITE)?;
+        let source = sq.source(&pool)?;
+        Ok(InPlace { receives: Bursts(queues), forwarder, pool, source, next: 0 })
+    }
+}
+
+impl Form for InPlace {
+    #[inline(never)]
+    fn forward(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
+        let start = ticks();
+        let mut batch = self.forwarder.batch(FrameFlags::empty())?;
+        let mut count = 0;
+        while count < burst {
+            match batch.push_each(self.receives.0.receiver.burst(burst - count)?, |_| true)? {
+                0 => break,
+                some => count += some,
+            }
+        }
+        batch.ring();
+        Ok((count, ticks() - start))
+    }
+
+    fn receive(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
+        self.receives.receive(burst)
+    }
+
+    #[inline(never)]
+    fn send(&mut self, frames: &[Frame]) -> Result<u64, Failure> {
+        if self.next + frames.len() * PLACE > self.pool.len() {
+            self.next = 0;
+        }
+        let first = self.next;
+        for frame in frames {
+            self.pool.write(self.next, frame);
+            self.next += PLACE;
+        }
+        let start = ticks();
+        let sender = &mut self.receives.0.sender;
+        sender.retire()?;
+        let mut batch = sender.queue.batch();
+        let mut pointers = batch.pointers(&self.source, 0, FrameFlags::SELDOM)?;
+        pointers.push_each((first..self.next).step_by(PLACE).map(|at| at..at + FRAME))?;
+        pointers.end();
+        batch.ring();
         Ok(ticks() - start)
     }
 }

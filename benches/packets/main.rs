@@ -46,10 +46,11 @@ const THEIRS: [Column; 6] = [
 ];
 
 /// Forms of our queues, by arguments of ours.rs.
-const OURS: [Column; 4] = [
+const OURS: [Column; 5] = [
     Column { name: "our-buffers", of: "buffers" },
     Column { name: "our-packets", of: "packets" },
     Column { name: "our-bursts", of: "bursts" },
+    Column { name: "our-in-place", of: "in-place" },
     Column { name: "our-bursts-compressed", of: "compressed" },
 ];
 

@@ -1,4 +1,4 @@
-//! Cost of 64-byte frames with mlx5-dv: `packets_ours TESTED FAR buffers|packets|bursts|compressed COLUMN`.
+//! Cost of 64-byte frames with mlx5-dv: `packets_ours TESTED FAR buffers|packets|bursts|in-place|compressed COLUMN`.
 //!
 //! Does the same as dpdk.c, in the same order, and prints the same lines: "row column instructions-per-frame". The
 //! time stamp counter serves as an instruction counter, as it does under QEMU's `-icount`. The first device is
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use forms::{Buffers, Bursts, Form, Packets, Queues, Sender};
+use forms::{Buffers, Bursts, Form, InPlace, Packets, Queues, Sender};
 use mlx5_benches::Failure;
 use mlx5_benches::ticks::of_nothing;
 use mlx5_dv::Device;
@@ -202,14 +202,15 @@ fn measure<F: Form>(form: F, far: &Arc<Device>, column: &str) -> Result<(), Fail
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [tested, far, form, column] = &arguments[..] else {
-        return Err("usage: packets_ours TESTED FAR buffers|packets|bursts|compressed COLUMN".into());
+        return Err("usage: packets_ours TESTED FAR buffers|packets|bursts|in-place|compressed COLUMN".into());
     };
     let (tested, far) = (mlx5_open::open(tested)?, mlx5_open::open(far)?);
     match form.as_str() {
         "buffers" => measure(Buffers::new(&tested)?, &far, column),
         "packets" => measure(Packets::new(Queues::new(&tested)?), &far, column),
         "bursts" => measure(Bursts(Queues::new(&tested)?), &far, column),
+        "in-place" => measure(InPlace::new(Queues::new(&tested)?)?, &far, column),
         "compressed" => measure(Bursts(Queues::compressed(&tested)?), &far, column),
-        other => Err(format!("unknown form {other:?}: buffers, packets, bursts or compressed").into()),
+        other => Err(format!("unknown form {other:?}: buffers, packets, bursts, in-place or compressed").into()),
     }
 }

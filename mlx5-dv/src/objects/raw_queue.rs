@@ -7,6 +7,7 @@ use mlx5_prm::caps::{CmdHcaCap, PerProtocolNetworkingOffloadCaps};
 use mlx5_prm::ctx::{QueueState, Wq, WqType};
 
 use super::cq::{Cq, Whose};
+use super::memory_region::MemoryRegion;
 use super::object::Object;
 use super::pd::Pd;
 use super::ring::RingMemory;
@@ -49,6 +50,8 @@ pub(super) struct RawQueue {
     lease: RingLease,
     object: Object,
     memory: RingMemory,
+    /// What its work requests may name.
+    kept: Mutex<Vec<Arc<MemoryRegion>>>,
     cq: Arc<Cq>,
     /// Which of the CQ's completions are its.
     completions: Whose,
@@ -70,7 +73,8 @@ impl RawQueue {
         (cq, completions): (&Arc<Cq>, Whose),
     ) -> Self {
         let (state, lease) = (Mutex::new(QueueState::Rst), RingLease::default());
-        RawQueue { number, commands, state, lease, object, memory, cq: Arc::clone(cq), completions }
+        let (kept, cq) = (Mutex::default(), Arc::clone(cq));
+        RawQueue { number, commands, state, lease, object, memory, kept, cq, completions }
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -79,6 +83,14 @@ impl RawQueue {
 
     pub(super) fn cq(&self) -> &Arc<Cq> {
         &self.cq
+    }
+
+    /// Keeps `region` until the queue is destroyed.
+    pub(super) fn keep(&self, region: &Arc<MemoryRegion>) {
+        let mut kept = lock(&self.kept);
+        if !kept.iter().any(|kept| Arc::ptr_eq(kept, region)) {
+            kept.push(Arc::clone(region));
+        }
     }
 
     fn move_to(&self, from: QueueState, to: QueueState) -> Result<(), Error> {
@@ -183,6 +195,7 @@ impl Drop for RawQueue {
         if let Err(error) = self.end() {
             tracing::error!(%error, "{name} was not destroyed; its memory is leaked");
             self.memory.leak();
+            std::mem::forget(std::mem::take(&mut *lock(&self.kept)));
         }
     }
 }

@@ -13,6 +13,7 @@ use super::check::{NO_USER_INDEX, chosen_timestamps, fits, one_device};
 use super::cq::{Cq, Whose};
 use super::doorbell::{DoorbellMode, Leased};
 use super::inline_headers::most_headers;
+use super::memory_region::MemoryRegion;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use super::rate_limit::RateLimit;
@@ -274,6 +275,28 @@ impl Sq {
         self.limits.inline_mode
     }
 
+    /// Makes `region`'s memory a source of frames that this queue sends in place, by
+    /// [`SendBatch::pointers`](crate::queue::SendBatch::pointers). The queue keeps the region until it is destroyed:
+    /// one source for a pool of frames, not for each frame.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a region of another protection domain.
+    pub fn source(self: &Arc<Self>, region: &Arc<MemoryRegion>) -> Result<FrameSource, Error> {
+        if !Arc::ptr_eq(region.pd(), &self.pd) {
+            let what = format!("a source of {:?}", self.queue);
+            let requires = "a memory region of the send queue's protection domain";
+            return Err(Invalid::Requires { what, requires }.into());
+        }
+        self.queue.keep(region);
+        let bytes = SourceBytes { addr: region.addr(), len: region.len(), lkey: region.lkey() };
+        Ok(FrameSource { sq: Arc::clone(self), bytes })
+    }
+
+    /// Which queue it is, as long as somebody holds it.
+    pub(crate) fn identity(self: &Arc<Self>) -> SqIdentity {
+        SqIdentity(Arc::as_ptr(self) as usize)
+    }
+
     /// The card.
     pub fn device(&self) -> &Arc<Device> {
         self.pd.device()
@@ -364,6 +387,48 @@ impl Sq {
         destroy_sole(self, |sq| sq.queue.end())
     }
 }
+
+/// Memory whose bytes are sent as frames by one send queue: see [`Sq::source`].
+#[derive(Debug)]
+pub struct FrameSource {
+    sq: Arc<Sq>,
+    bytes: SourceBytes,
+}
+
+impl FrameSource {
+    /// The bytes, for a queue of `sq`; `None` if the source is another queue's.
+    #[inline(always)]
+    pub(crate) fn bytes_for(&self, sq: SqIdentity) -> Option<SourceBytes> {
+        (self.sq.identity() == sq).then_some(self.bytes)
+    }
+
+    /// Address of its first byte, for the card.
+    pub(crate) fn addr(&self) -> u64 {
+        self.bytes.addr
+    }
+
+    /// The key that opens it.
+    pub(crate) fn lkey(&self) -> u32 {
+        self.bytes.lkey
+    }
+
+    /// The send queue.
+    pub fn sq(&self) -> &Arc<Sq> {
+        &self.sq
+    }
+}
+
+/// Address, length and key of a source.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SourceBytes {
+    pub addr: u64,
+    pub len: usize,
+    pub lkey: u32,
+}
+
+/// Tells send queues apart that somebody holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SqIdentity(usize);
 
 impl SendRingOwner for Sq {
     fn release_send_ring(&self) {

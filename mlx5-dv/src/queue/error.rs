@@ -162,6 +162,25 @@ pub enum PostError {
         /// The most.
         most: usize,
     },
+    /// Memory that was not registered with this send queue.
+    #[error("a source of another send queue: ask the object of this one (Sq::source)")]
+    OtherSource,
+    /// A frame that is not in the memory that it is to be sent from.
+    #[error("a frame from byte {start} to {end} of a source of {len} bytes")]
+    OutsideSource {
+        /// Where it would begin.
+        start: usize,
+        /// Where it would end.
+        end: usize,
+        /// Bytes of the source.
+        len: usize,
+    },
+    /// A frame to forward that is in no buffer of the receive queue that the forwarder is for.
+    #[error(
+        "a frame that is not where this forwarder's receive queue received it: send it by a queue that copies \
+         (SendBatch::copies)"
+    )]
+    NotReceivedHere,
     /// The card does not divide packets into frames.
     #[error("this card does not divide packets into frames (max_lso_cap): send each frame alone")]
     NoLargeSend,

@@ -101,7 +101,7 @@ fn bursts_go_round_the_ring() {
                 let before = heard.len();
                 // Some are not taken to their end.
                 let burst = there.burst(round % 7 + 1).unwrap().take(round % 4 + 1);
-                heard.extend(burst.map(<[u8]>::to_vec));
+                heard.extend(burst.map(|frame| frame.to_vec()));
                 if round % 3 == 2 {
                     let (many, mut packets) = (round % 8, Vec::new());
                     let count = there.poll_into(&mut packets, many).unwrap();
@@ -145,7 +145,7 @@ fn a_burst_has_nothing_of_before_a_reset() {
     let old = frames(&here, &there, &[100; 20]);
     send_together(&sim, &mut here, &old);
     assert_eq!(there.wait(SOON).unwrap()[..], old[0][..]);
-    let some: Vec<_> = there.burst(3).unwrap().map(<[u8]>::to_vec).collect();
+    let some: Vec<_> = there.burst(3).unwrap().map(|frame| frame.to_vec()).collect();
     assert_eq!(some, old[1..4]);
     there.reset().unwrap();
     let new = frames(&here, &there, &[120; 12]);
@@ -153,7 +153,7 @@ fn a_burst_has_nothing_of_before_a_reset() {
     let mut heard = Vec::new();
     while heard.len() < new.len() {
         let before = heard.len();
-        heard.extend(there.burst(5).unwrap().map(<[u8]>::to_vec));
+        heard.extend(there.burst(5).unwrap().map(|frame| frame.to_vec()));
         if heard.len() == before {
             heard.push(there.wait(SOON).unwrap().to_vec());
         }

@@ -5,6 +5,7 @@ mod each;
 mod ends;
 mod errors;
 mod frames;
+mod in_place;
 mod large;
 mod lro;
 mod many;

@@ -1,4 +1,5 @@
-//! Frames between two functions of a software card, on one polling thread: bursts to a striding queue, one frame back.
+//! Frames between two functions of a software card, on one polling thread: bursts to a striding queue, one frame back,
+//! copied or from where it was received.
 
 use std::error::Error;
 use std::hint;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 
 use mlx5_dv::objects::{Buffer, ExclusiveRegion, Pd};
 use mlx5_dv::queue::Side;
-use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, StridingOptions, StridingQueue};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, Forwarder, FrameFlags, StridingOptions, StridingQueue};
 use mlx5_open::Sim;
 
 use super::Foul;
@@ -25,6 +26,9 @@ pub struct Frames {
     /// Sends back.
     far: EthernetQueue,
     packets: StridingQueue,
+    /// Sends back what `packets` has.
+    forwarder: Forwarder,
+    exchanges: usize,
     /// The burst's frames, while they are not in flight.
     burst: Vec<Buffer>,
     reply: [u8; FRAME],
@@ -43,6 +47,7 @@ impl Frames {
         let (mut here, there) = (queue(&pds[0])?, queue(&pds[1])?);
         let mut packets = StridingQueue::new(&pds[1], StridingOptions::default())?;
         packets.listen(&[])?;
+        let forwarder = Forwarder::new(&packets, 64)?;
         here.listen(&[])?;
         let len = here.sq().longest_frame().next_multiple_of(64);
         for buffer in ExclusiveRegion::allocate(&pds[0], RECEIVES * len)?.buffers(len)?.into_iter().take(RECEIVES) {
@@ -61,7 +66,8 @@ impl Frames {
             buffer.set_len(FRAME);
             buffer.as_mut_slice().copy_from_slice(&frame(far.mac(), near.mac()));
         }
-        Ok(Frames { near: here, far: there, packets, burst, reply: frame(near.mac(), far.mac()), _sim: sim })
+        let reply = frame(near.mac(), far.mac());
+        Ok(Frames { near: here, far: there, packets, forwarder, exchanges: 0, burst, reply, _sim: sim })
     }
 
     /// Exchanges `count` bursts.
@@ -79,15 +85,21 @@ impl Frames {
             batch.send(buffer, FrameFlags::empty()).map_err(|_| Foul::Refused)?;
         }
         batch.ring();
-        for _ in 0..BURST {
+        for _ in 1..BURST {
             let packet = poll(|| self.packets.poll().map_err(|_| Foul::Failed))?;
             if packet.len() != FRAME || packet.completion().stripped_vlan().is_some() {
                 return Err(Foul::Wrong);
             }
         }
-        self.far.send_inline(&self.reply, FrameFlags::empty()).map_err(|_| Foul::Refused)?;
-        let sent = poll(|| self.far.poll().map_err(|_| Foul::Nonsense))?;
-        sent.result.map_err(|_| Foul::Failed)?;
+        self.exchanges += 1;
+        if self.exchanges.is_multiple_of(2) {
+            self.forward()?;
+        } else {
+            poll(|| Ok(self.packets.burst(1).map_err(|_| Foul::Failed)?.next().map(|_| ())))?;
+            self.far.send_inline(&self.reply, FrameFlags::empty()).map_err(|_| Foul::Refused)?;
+            let sent = poll(|| self.far.poll().map_err(|_| Foul::Nonsense))?;
+            sent.result.map_err(|_| Foul::Failed)?;
+        }
         let mut is_answered = false;
         while !is_answered || self.burst.len() < BURST {
             let done = poll(|| self.near.poll().map_err(|_| Foul::Nonsense))?;
@@ -102,6 +114,25 @@ impl Frames {
                 _ => return Err(Foul::Wrong),
             }
         }
+        Ok(())
+    }
+}
+
+impl Frames {
+    /// Sends the next frame back.
+    fn forward(&mut self) -> Result<(), Foul> {
+        let mut batch = self.forwarder.batch(FrameFlags::empty()).map_err(|_| Foul::Failed)?;
+        let back = |frame: &mut [u8]| {
+            let (to, from) = frame.split_at_mut(6);
+            to.swap_with_slice(&mut from[..6]);
+            true
+        };
+        poll(|| {
+            let burst = self.packets.burst(1).map_err(|_| Foul::Failed)?;
+            let count = batch.push_each(burst, back).map_err(|_| Foul::Refused)?;
+            Ok((count != 0).then_some(()))
+        })?;
+        batch.ring();
         Ok(())
     }
 }

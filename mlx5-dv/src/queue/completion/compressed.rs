@@ -118,7 +118,7 @@ impl CompressedCompletionQueue {
             self.block.begin(cqe, position);
         }
         let position = self.block.start.wrapping_add(self.block.polled);
-        let mini = self.block.minis(ring).first().unwrap_or_default();
+        let mini = self.block.minis(ring, self.block.polled).next().unwrap_or_default();
         let cqe = self.block.unpack(self.format, &mini.to_be_bytes());
         self.block.count_strides(cqe.byte_cnt());
         self.block.polled += 1;
@@ -129,90 +129,71 @@ impl CompressedCompletionQueue {
     }
 }
 
-/// Where polls for receives are in a block.
-#[derive(Debug, Clone, Copy)]
-pub struct InBlock {
-    /// Of an array. The block counts them as polled, until `end`.
-    minis: Minis,
-    /// Of the second dword of a mini CQE, the bits that count bytes and strides.
-    counted: u32,
-    /// All is left to `poll`: completions may be stale, or mini CQEs have no WQE counter.
-    is_left: bool,
-}
-
 impl CompressedCompletionQueue {
-    /// The next mini CQEs of receives that succeeded; none if the next completion is another.
-    // Apart and by value: so the cursor stays in registers.
+    /// Begins the block whose title is the next entry, if that is one of receives.
     #[inline(never)]
-    fn next_minis(&mut self) -> Minis {
+    fn begin_block(&mut self) {
         let (ring, block) = (&mut self.queue.ring, &mut self.block);
-        block.finish(ring);
-        if block.count == 0 {
-            if !ring.begins_block() {
-                return Minis::NONE;
-            }
-            let title = ring.entries.read::<true>(ring.consumed);
-            if !(1..=ring.entries.len()).contains(&title.byte_cnt()) {
-                return Minis::NONE;
-            }
+        let title = ring.entries.read::<true>(ring.consumed);
+        if (1..=ring.entries.len()).contains(&title.byte_cnt()) {
             block.begin(title, ring.consumed);
         }
-        let minis = if block.is_received { block.minis(ring) } else { Minis::NONE };
-        block.polled += minis.len();
-        minis
     }
 }
 
 impl PollReceived for CompressedCompletionQueue {
-    type Cursor = InBlock;
-
     #[inline(always)]
-    fn begin(&mut self) -> InBlock {
+    fn look<P>(&mut self, places: &mut [P], mut take: impl FnMut(Received) -> Option<P>) -> usize {
         const FLOW_TAG: u32 = 0xff << 24;
-        let has_counter = !matches!(self.format, Compression::Hash | Compression::Checksum);
+        // Left to `poll`: mini CQEs without WQE counters, and what may be stale.
+        if matches!(self.format, Compression::Hash | Compression::Checksum) || self.queue.cq.has_former() {
+            return 0;
+        }
+        if self.block.count == 0 {
+            if !self.queue.ring.begins_block() {
+                return self.queue.ring.look(places, take);
+            }
+            self.begin_block();
+        }
+        // Of the second dword of a mini CQE, the bits that count bytes and strides.
         let counted = if let Compression::FlowTag = self.format { !FLOW_TAG } else { !0 };
-        InBlock { minis: Minis::NONE, counted, is_left: !has_counter || self.queue.cq.has_former() }
-    }
-
-    #[inline(always)]
-    fn received(&mut self, cursor: &mut InBlock) -> Option<Received> {
-        if cursor.minis.is_empty() {
-            if cursor.is_left {
-                return None;
+        let (ring, block) = (&self.queue.ring, &self.block);
+        let end = if block.is_received { block.count } else { 0 };
+        let (mut polled, mut filled) = (block.polled, 0);
+        while polled < end && filled < places.len() {
+            let minis = block.minis(ring, polled);
+            let count = minis.len() as usize;
+            for (mini, place) in minis.zip(&mut places[filled..]) {
+                let received = Received { byte_count: mini as u32 & counted, counter: (mini >> 32) as u16 };
+                let Some(found) = take(received) else { return filled };
+                *place = found;
+                filled += 1;
             }
-            if self.block.count == 0 && !self.queue.ring.begins_block() {
-                return self.queue.ring.received();
-            }
-            cursor.minis = self.next_minis();
-            if self.block.count == 0 {
-                return self.queue.ring.received();
-            }
+            polled += count as u32;
         }
-        let mini = cursor.minis.first()?;
-        Some(Received { byte_count: mini as u32 & cursor.counted, counter: (mini >> 32) as u16 })
+        filled
     }
 
     #[inline(always)]
-    fn decode(&self, cursor: &InBlock) -> FrameCompletion {
-        match cursor.minis.first() {
-            Some(mini) => decode_plain_frame(&self.block.unpack(self.format, &mini.to_be_bytes()), Side::Receive),
-            None => self.queue.decode(&()),
+    fn decode(&self, index: u32) -> FrameCompletion {
+        let block = &self.block;
+        if block.count == 0 {
+            return self.queue.decode(index);
         }
+        let mini = block.minis(&self.queue.ring, block.polled + index).next().unwrap_or_default();
+        decode_plain_frame(&block.unpack(self.format, &mini.to_be_bytes()), Side::Receive)
     }
 
     #[inline(always)]
-    fn pass(&mut self, cursor: &mut InBlock) {
-        if !cursor.minis.pass() {
-            self.queue.ring.consumed = self.queue.ring.consumed.wrapping_add(1);
-        }
-    }
-
-    #[inline(always)]
-    fn end(&mut self, cursor: InBlock) {
+    fn pass(&mut self, count: u32) {
         let (ring, block) = (&mut self.queue.ring, &mut self.block);
-        block.polled -= cursor.minis.len();
-        block.finish(ring);
-        ring.give_back();
+        if block.count == 0 {
+            return self.queue.pass(count);
+        }
+        block.polled += count;
+        if block.finish(ring) {
+            ring.give_back();
+        }
     }
 }
 
@@ -249,11 +230,11 @@ impl Block {
         self.counter = self.counter.wrapping_add(strides.max(1));
     }
 
-    /// The next mini CQEs, as far as they are in one array: at least one.
+    /// The mini CQEs after `polled` others, as far as they are in one array: at least one.
     #[inline(always)]
-    fn minis(&self, ring: &CqRing) -> Minis {
-        let first = self.polled / ARRAY * ARRAY;
-        ring.entries.minis(self.start.wrapping_add(first.max(1)), self.polled - first, self.count - first)
+    fn minis(&self, ring: &CqRing, polled: u32) -> Minis {
+        let first = polled / ARRAY * ARRAY;
+        ring.entries.minis(self.start.wrapping_add(first.max(1)), polled - first, self.count - first)
     }
 
     /// After its last completion: passes its entries, which can be given back, and is none any more. Then `true`.

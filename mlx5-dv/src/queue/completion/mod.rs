@@ -309,51 +309,36 @@ impl CompletionQueue {
     }
 }
 
-/// Polling for receives, of which the length is looked at first.
-///
-/// What it needs from `begin` to `end` may be in a cursor of the caller's. `poll` must not be called between the two.
+/// Polling for receives, of which lengths are looked at first.
 pub trait PollReceived {
-    /// What is known of the next completions.
-    type Cursor: Copy;
-    /// Begins: skips stale completions, or leaves all to `poll` while there may be some.
-    fn begin(&mut self) -> Self::Cursor;
-    /// What the next completion says, if it is that of a receive that succeeded.
-    fn received(&mut self, cursor: &mut Self::Cursor) -> Option<Received>;
-    /// The whole completion of which [`received`](Self::received) has told.
-    fn decode(&self, cursor: &Self::Cursor) -> FrameCompletion;
-    /// Passes the completion of which [`received`](Self::received) has told.
-    fn pass(&mut self, cursor: &mut Self::Cursor);
-    /// Releases the entries that were passed.
-    fn end(&mut self, cursor: Self::Cursor);
+    /// Fills `places` by `take`, which is told what the next completions say, as far as they are receives that
+    /// succeeded, and it returns something. There may be more behind them. Takes none of them, but skips stale ones.
+    /// Returns how many places are filled. Not for queues whose card joins segments.
+    fn look<P>(&mut self, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize;
+    /// The whole completion, after `index` others, of which [`look`](Self::look) has told.
+    fn decode(&self, index: u32) -> FrameCompletion;
+    /// Takes the next `count` completions, of which [`look`](Self::look) has told.
+    fn pass(&mut self, count: u32);
 }
 
 impl PollReceived for CompletionQueue {
-    type Cursor = ();
-
     #[inline(always)]
-    fn begin(&mut self) {
+    fn look<P>(&mut self, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
         if self.cq.has_former() {
             self.pass_former();
         }
+        self.ring.look(places, take)
     }
 
     #[inline(always)]
-    fn received(&mut self, (): &mut ()) -> Option<Received> {
-        self.ring.received()
+    fn decode(&self, index: u32) -> FrameCompletion {
+        let position = self.ring.consumed.wrapping_add(index);
+        decode_plain_frame(&self.ring.entries.read::<true>(position), Side::Receive)
     }
 
     #[inline(always)]
-    fn decode(&self, (): &()) -> FrameCompletion {
-        decode_plain_frame(&self.ring.entries.read::<true>(self.ring.consumed), Side::Receive)
-    }
-
-    #[inline(always)]
-    fn pass(&mut self, (): &mut ()) {
-        self.ring.consumed = self.ring.consumed.wrapping_add(1);
-    }
-
-    #[inline(always)]
-    fn end(&mut self, (): ()) {
+    fn pass(&mut self, count: u32) {
+        self.ring.consumed = self.ring.consumed.wrapping_add(count);
         self.ring.give_back();
     }
 }

@@ -35,8 +35,6 @@ struct Copied {
     last: u32,
 }
 
-/// Offset of `lro_num_seg`, above the user index.
-const LRO_NUM_SEG: usize = 0x20;
 /// The last byte of a receive's CQE, without the owner bit.
 const RECEIVED: u8 = (CqeOpcode::ResponderSend.number() as u8) << 4;
 /// That of the title of a compressed block of receives.
@@ -61,39 +59,28 @@ pub(super) struct Minis {
 }
 
 impl Minis {
-    pub(super) const NONE: Minis = Minis { next: NonNull::dangling(), end: NonNull::dangling() };
-
-    #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.next == self.end
-    }
-
     /// How many are left.
     #[inline(always)]
     pub(super) fn len(&self) -> u32 {
         ((self.end.addr().get() - self.next.addr().get()) / size_of::<u64>()) as u32
     }
+}
+
+impl Iterator for Minis {
+    type Item = u64;
 
     /// The next one, as a number: its first dword is the upper half.
     #[inline(always)]
-    pub(super) fn first(&self) -> Option<u64> {
-        if self.is_empty() {
+    fn next(&mut self) -> Option<u64> {
+        if self.next == self.end {
             return None;
         }
         // SAFETY: `Entries::minis` made it of an entry, aligned, and it ends before `end`; the ring is mapped while the
         // `CqRing` lives, whose user alone keeps this, and whose entries are not given back before.
-        Some(u64::from_be(unsafe { self.next.read_volatile() }))
-    }
-
-    /// Passes the next one. Returns whether there is one.
-    #[inline(always)]
-    pub(super) fn pass(&mut self) -> bool {
-        if self.is_empty() {
-            return false;
-        }
+        let mini = unsafe { self.next.read_volatile() };
         // SAFETY: at most the end of the array.
         self.next = unsafe { self.next.add(1) };
-        true
+        Some(u64::from_be(mini))
     }
 }
 
@@ -137,25 +124,38 @@ impl Entries {
         op_own == expected | parity
     }
 
-    /// What entry `position` says, if the card has written it, and it is that of a receive whose headers are as they
-    /// were on the wire: neither the title of a block nor of joined segments.
+    /// Fills `places` by `take`, which is told what entries from `position` on say, one after the other: those that the
+    /// card has written, of receives that succeeded. Ends where another one is, where `take` returns `None`, or with
+    /// the ring. Returns how many places are filled.
     #[inline(always)]
-    fn received(self, position: u32) -> Option<Received> {
-        if !self.ends_with(position, RECEIVED) {
-            return None;
+    fn look<P>(self, position: u32, places: &mut [P], mut take: impl FnMut(Received) -> Option<P>) -> usize {
+        let received = RECEIVED | u8::from(position & (self.mask + 1) != 0);
+        let to_end = (self.mask - (position & self.mask)) as usize + 1;
+        let most = places.len().min(to_end);
+        let mut entry = self.slot(position);
+        let mut left = places[..most].iter_mut();
+        while let Some(place) = left.next() {
+            // SAFETY: inside the entry, one of the ring.
+            if unsafe { entry.add(OP_OWN).read_volatile() } != received {
+                return most - left.len() - 1;
+            }
+            // As in `read`.
+            barrier::from_device();
+            let fields = entry.cast::<Copied>().as_ptr();
+            // SAFETY: inside the entry, aligned. Each field is read once.
+            let (byte_count, counter) = unsafe {
+                (
+                    (&raw const (*fields).byte_count).read_volatile(),
+                    (&raw const (*fields).last).cast::<u16>().read_volatile(),
+                )
+            };
+            let told = Received { byte_count: u32::from_be(byte_count), counter: u16::from_be(counter) };
+            let Some(found) = take(told) else { return most - left.len() - 1 };
+            *place = found;
+            // SAFETY: the next entry, or the ring's end.
+            entry = unsafe { entry.add(self.stride as usize) };
         }
-        // As in `read`.
-        barrier::from_device();
-        // SAFETY: inside the entry. Read once.
-        let segments = unsafe { self.slot(position).add(LRO_NUM_SEG).read_volatile() };
-        if segments > 1 {
-            return None;
-        }
-        let entry = self.slot(position).cast::<Copied>().as_ptr();
-        // SAFETY: inside the entry, aligned. Each field is read once.
-        let (byte_count, last) =
-            unsafe { ((&raw const (*entry).byte_count).read_volatile(), (&raw const (*entry).last).read_volatile()) };
-        Some(Received { byte_count: u32::from_be(byte_count), counter: (u32::from_be(last) >> 16) as u16 })
+        most
     }
 
     /// Number of entries.
@@ -239,11 +239,10 @@ impl CqRing {
         cqe
     }
 
-    /// What the next entry says, if it is written, and that of a receive: neither the title of a block nor of joined
-    /// segments.
+    /// As [`Entries::look`], from the next entry on.
     #[inline(always)]
-    pub(super) fn received(&self) -> Option<Received> {
-        self.entries.received(self.consumed)
+    pub(super) fn look<P>(&self, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
+        self.entries.look(self.consumed, places, take)
     }
 
     /// Whether the next entry is written, and the title of a block of receives.

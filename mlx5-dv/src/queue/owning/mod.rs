@@ -10,6 +10,7 @@ pub(super) mod ethernet;
 pub(super) mod extended;
 pub(super) mod fast_key;
 pub(super) mod fast_window;
+pub(super) mod forward;
 pub(super) mod frame_batch;
 pub(super) mod held;
 pub(super) mod hub;

@@ -6,6 +6,7 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::listening::Listening;
@@ -24,7 +25,7 @@ use crate::queue::completion::joined::JoinedSegments;
 use crate::queue::completion::{CompletionQueue, PollReceived};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
-use crate::queue::receive::striding::{Run, StridingReceiveQueue};
+use crate::queue::receive::striding::StridingReceiveQueue;
 use crate::setters::setters;
 
 /// Options of a [`StridingQueue`].
@@ -122,12 +123,63 @@ impl Receives for CompressedCompletionQueue {
     }
 }
 
+/// The memory of a queue's buffers, and which of them others send from.
+pub(super) struct BufferMemory {
+    region: Arc<MemoryRegion>,
+    /// Address of the first byte, and log of a buffer's size.
+    pub(super) start: usize,
+    pub(super) log_buffer: u32,
+    /// For each buffer, how many forwarders have frames of it in flight.
+    senders: Box<[AtomicU32]>,
+}
+
+impl BufferMemory {
+    /// Memory of `count` buffers.
+    fn allocate(pd: &Arc<Pd>, strides: Strides, count: usize) -> Result<Arc<Self>, Error> {
+        let region = MemoryRegion::allocate(pd, count.saturating_mul(strides.buffer()), AccessFlags::LOCAL_WRITE)?;
+        let start = region.as_ptr(0..strides.buffer())?.as_ptr() as usize;
+        let senders = (0..count).map(|_| AtomicU32::new(0)).collect();
+        // Both factors are powers of two: the queue's creation has checked them.
+        Ok(Arc::new(BufferMemory { region, start, log_buffer: strides.buffer().trailing_zeros(), senders }))
+    }
+
+    pub(super) fn region(&self) -> &Arc<MemoryRegion> {
+        &self.region
+    }
+
+    /// Number of buffers.
+    pub(super) fn count(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// Frames of buffer `index`, which somebody still holds, will be in flight: it is not posted before
+    /// [`release`](Self::release).
+    pub(super) fn hold(&self, index: usize) {
+        if let Some(senders) = self.senders.get(index) {
+            // Whoever posts the buffer has synchronized with who held it.
+            senders.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes back a [`hold`](Self::hold).
+    pub(super) fn release(&self, index: usize) {
+        if let Some(senders) = self.senders.get(index) {
+            senders.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Whether nobody sends from buffer `index`.
+    fn is_free(&self, index: usize) -> bool {
+        self.senders.get(index).is_some_and(|senders| senders.load(Ordering::Acquire) == 0)
+    }
+}
+
 /// A buffer of the queue's. Shared by the packets in it; the queue posts it again once it is the only owner.
 struct Slab {
     bytes: NonNull<u8>,
     element: DataSegment,
     /// Keeps the bytes mapped and registered.
-    _region: Arc<MemoryRegion>,
+    _memory: Arc<BufferMemory>,
 }
 
 // SAFETY: `bytes` is read through packets, which only share it, and otherwise only passed to the card.
@@ -220,6 +272,11 @@ pub struct StridingQueue<C: Receives = CompletionQueue> {
     rq: Arc<Rq>,
     cq: C,
     slabs: Box<[Arc<Slab>]>,
+    memory: Arc<BufferMemory>,
+    /// Whether the card joins segments.
+    joins: bool,
+    /// Where the frames of a burst are.
+    places: Box<[Place; MOST]>,
     /// Buffers that are not posted, by index. Some may still be held by packets.
     spent: VecDeque<u32>,
 }
@@ -269,17 +326,19 @@ impl<C: Receives> StridingQueue<C> {
         (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
         rq_options.real_time = options.real_time;
         let rq = Rq::create(pd, cq.cq(), rq_options)?;
+        let (joins, places) = (options.lro.is_some(), Box::new([Place::default(); MOST]));
         let tir = Tir::create_with(&TransportDomain::alloc(pd.device())?, &rq, options.lro)?;
         let count = posted.saturating_add(options.spare) as usize;
-        let region = MemoryRegion::allocate(pd, count.saturating_mul(strides.buffer()), AccessFlags::LOCAL_WRITE)?;
+        let memory = BufferMemory::allocate(pd, strides, count)?;
         let slab = |index: usize| {
             let range = index * strides.buffer()..(index + 1) * strides.buffer();
-            let bytes = region.as_ptr(range.clone())?;
-            Ok(Arc::new(Slab { bytes, element: region.segment(range), _region: Arc::clone(&region) }))
+            let bytes = memory.region.as_ptr(range.clone())?;
+            Ok(Arc::new(Slab { bytes, element: memory.region.segment(range), _memory: Arc::clone(&memory) }))
         };
         let slabs = (0..count).map(slab).collect::<Result<Vec<_>, Error>>()?.into_boxed_slice();
         let spent = VecDeque::with_capacity(count);
-        let mut queue = StridingQueue { listening: None, receive: None, tir, rq, cq, slabs, spent };
+        let mut queue =
+            StridingQueue { listening: None, receive: None, tir, rq, cq, slabs, memory, joins, places, spent };
         queue.start()?;
         Ok(queue)
     }
@@ -304,6 +363,11 @@ impl<C: Receives> StridingQueue<C> {
         &self.rq
     }
 
+    /// The memory of its buffers.
+    pub(super) fn memory(&self) -> &Arc<BufferMemory> {
+        &self.memory
+    }
+
     /// The TIR, as a destination of flow rules.
     pub fn tir(&self) -> &Arc<Tir> {
         &self.tir
@@ -325,7 +389,17 @@ impl<C: Receives> StridingQueue<C> {
         Listening::to_all(&mut self.listening, &self.tir)
     }
 
+    /// As [`refill`](Self::refill), if there may be something to post.
+    #[inline(always)]
+    fn refill_if_due(&mut self) {
+        let has_room = self.receive.as_ref().is_some_and(|receive| receive.free() != 0);
+        if has_room && !self.spent.is_empty() {
+            self.refill();
+        }
+    }
+
     /// Posts the buffers that no packet holds, as far as the ring has room.
+    #[inline(never)]
     fn refill(&mut self) {
         let Some(receive) = &mut self.receive else { return };
         for _ in 0..self.spent.len() {
@@ -334,7 +408,7 @@ impl<C: Receives> StridingQueue<C> {
             }
             let Some(index) = self.spent.pop_front() else { break };
             let Some(slab) = self.slabs.get_mut(index as usize) else { continue };
-            let is_free = Arc::get_mut(slab).is_some();
+            let is_free = Arc::get_mut(slab).is_some() && self.memory.is_free(index as usize);
             // SAFETY: `slab` is the only reference to these bytes, so no packet is in them, and no other is made before
             // their completion. The slabs, and with them the registered memory, stay until the queue is reset, or are
             // leaked.
@@ -379,19 +453,31 @@ impl<C: Receives> StridingQueue<C> {
     /// Passes to `keep` the next frames that [`Run`] is for, at most `most`.
     #[inline(always)]
     fn poll_run(&mut self, most: usize, mut keep: impl FnMut(Packet)) {
-        let Some(receive) = &mut self.receive else { return };
-        let Some((wr_id, mut run)) = receive.run() else { return };
-        let Some(slab) = self.slabs.get(wr_id as usize) else { return };
-        let mut cursor = self.cq.begin();
-        for _ in 0..most {
-            let received = self.cq.received(&mut cursor);
-            let Some((start, len)) = received.and_then(|received| run.take(received)) else { break };
-            let completion = self.cq.decode(&cursor);
-            keep(Packet { slab: Arc::clone(slab), at: start as u32, len: len as u32, completion });
-            self.cq.pass(&mut cursor);
+        let Some(found) = self.look(most) else { return };
+        let Some(slab) = self.slabs.get(found.slab) else { return };
+        for (index, place) in self.places.iter().take(found.count).enumerate() {
+            let completion = self.cq.decode(index as u32);
+            keep(Packet { slab: Arc::clone(slab), at: place.start, len: place.len, completion });
         }
-        self.cq.end(cursor);
-        receive.end_run(run);
+        self.cq.pass(found.count as u32);
+        if let Some(receive) = &mut self.receive {
+            receive.end_run(found.used);
+        }
+    }
+
+    /// Stores in `places` where the next frames are that [`Run`] is for, at most `most`. They are not taken yet.
+    #[inline(always)]
+    fn look(&mut self, most: usize) -> Option<Found> {
+        let (wr_id, mut run) = self.receive.as_ref()?.run()?;
+        if self.joins {
+            return None;
+        }
+        let places = self.places.get_mut(..most.min(MOST))?;
+        let count = self.cq.look(places, |received| {
+            let (start, len) = run.take(received)?;
+            Some(Place { start, len })
+        });
+        Some(Found { slab: wr_id as usize, count, used: run.used() })
     }
 
     /// As [`poll`](Self::poll), for whatever comes.
@@ -399,9 +485,7 @@ impl<C: Receives> StridingQueue<C> {
     fn poll_other(&mut self) -> Result<Option<Packet>, PacketError> {
         loop {
             let Some(result) = self.cq.poll() else {
-                if !self.spent.is_empty() {
-                    self.refill();
-                }
+                self.refill_if_due();
                 return Ok(None);
             };
             let Some(receive) = &mut self.receive else { continue };
@@ -421,13 +505,15 @@ impl<C: Receives> StridingQueue<C> {
         }
     }
 
-    /// Frames that are there, at most `most`, each a slice. They are lent until the queue is used again: this costs
-    /// less than [`Packet`]s, and tells nothing but their bytes. A burst ends with its buffer, so there may be more in
-    /// the next one; so it does after each frame where completions are compressed in a form without stride index. If it
-    /// is empty, there was none.
+    /// Frames that are there, at most `most` and 64, each a slice. They are lent until the queue is used again, and may
+    /// be changed: this costs less than [`Packet`]s, and tells nothing but their bytes. A burst ends with its buffer,
+    /// so there may be more in the next one; so it does after each frame where completions are compressed in a form
+    /// without stride index, or the card joins segments. If it is empty, there was none.
+    ///
+    /// Frames of a burst that are not taken are in the next one; but where its first one ends a buffer, that is taken.
     ///
     /// ```compile_fail,E0499
-    /// fn two(queue: &mut mlx5_dv::queue::ethernet::StridingQueue) -> Option<(&[u8], &[u8])> {
+    /// fn two(queue: &mut mlx5_dv::queue::ethernet::StridingQueue) -> Option<(&mut [u8], &mut [u8])> {
     ///     let first = queue.burst(1).ok()?.next()?;
     ///     let second = queue.burst(1).ok()?.next()?; // `first` may be written again
     ///     Some((first, second))
@@ -439,37 +525,30 @@ impl<C: Receives> StridingQueue<C> {
     #[inline(always)]
     pub fn burst(&mut self, most: usize) -> Result<Burst<'_, C>, PacketError> {
         // Nothing of what was lent before is still in use.
-        if !self.spent.is_empty() {
-            self.refill();
+        self.refill_if_due();
+        let mut first = None;
+        let mut found = self.look(most);
+        if found.is_none_or(|found| found.count == 0) {
+            (first, found) = self.other(most)?;
         }
-        let mut cursor = self.cq.begin();
-        let run = self.run();
-        let is_next = |received| run.is_some_and(|(_, mut run)| run.take(received).is_some());
-        let first = match self.cq.received(&mut cursor) {
-            _ if most == 0 => None,
-            Some(received) if is_next(received) => None,
-            _ => {
-                let first;
-                (first, cursor) = self.other(cursor)?;
-                first
-            }
-        };
-        Ok(Burst { cursor, run: self.run(), first, left: most - usize::from(first.is_some()), queue: self })
+        let StridingQueue { receive, cq, slabs, places, .. } = self;
+        let (mut others, mut used) = (Places::NONE, 0);
+        if let Some(found) = found
+            && let (Some(slab), Some(places)) = (slabs.get(found.slab), places.get(..found.count))
+        {
+            (others, used) = (Places { bytes: slab.bytes, places }, found.used);
+        }
+        Ok(Burst { receive, cq, first, others, taken: 0, used })
     }
 
-    /// Where the next packets are.
-    #[inline(always)]
-    fn run(&self) -> Option<(NonNull<u8>, Run)> {
-        let (wr_id, run) = self.receive.as_ref()?.run()?;
-        Some((self.slabs.get(wr_id as usize)?.bytes, run))
-    }
-
-    /// The next frame, of which [`Run::take`] knows nothing, if there is one: the first byte, and the length. Returns
-    /// a cursor in place of `cursor`.
+    /// The next frame, of which [`Run::take`] knows nothing, if there is one: the first byte, and the length. With it,
+    /// what [`look`](Self::look) finds behind it.
     #[cold]
     #[inline(never)]
-    fn other(&mut self, cursor: C::Cursor) -> Result<(Option<Lent>, C::Cursor), PacketError> {
-        self.cq.end(cursor);
+    fn other(&mut self, most: usize) -> Result<(Option<Lent>, Option<Found>), PacketError> {
+        if most == 0 {
+            return Ok((None, None));
+        }
         while let Some(result) = self.cq.poll() {
             let Some(receive) = &mut self.receive else { continue };
             let strided = receive.take(&result)?;
@@ -483,10 +562,10 @@ impl<C: Receives> StridingQueue<C> {
                 }
                 // SAFETY: `take` checked that the bytes lie in the slab's buffer.
                 let first = (unsafe { slab.bytes.add(bytes.start) }, bytes.len());
-                return Ok((Some(first), self.cq.begin()));
+                return Ok((Some(first), self.look(most - 1)));
             }
         }
-        Ok((None, self.cq.begin()))
+        Ok((None, None))
     }
 
     /// Waits for the next frame: polls, then sleeps if [`StridingOptions::events`] is set.
@@ -524,56 +603,147 @@ impl<C: Receives> StridingQueue<C> {
 /// First byte and length of a frame that is lent.
 type Lent = (NonNull<u8>, usize);
 
+/// Most frames of a burst.
+const MOST: usize = 64;
+
+/// Where a frame is in its buffer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Place {
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+/// Frames that were found: their buffer, their number, and the strides that are used with them.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    slab: usize,
+    count: usize,
+    used: u32,
+}
+
 /// Frames of a [`StridingQueue`]: see [`StridingQueue::burst`].
 pub struct Burst<'a, C: Receives> {
-    queue: &'a mut StridingQueue<C>,
-    cursor: C::Cursor,
-    /// The buffer of the next frames, and where they are in it.
-    run: Option<(NonNull<u8>, Run)>,
-    /// A frame before them.
+    receive: &'a mut Option<StridingReceiveQueue>,
+    cq: &'a mut C,
+    /// A frame before the others.
     first: Option<Lent>,
-    left: usize,
+    /// The others, and how many of them were taken.
+    others: Places<'a>,
+    taken: usize,
+    /// The strides that are used with all.
+    used: u32,
 }
 
 impl<C: Receives> fmt::Debug for Burst<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Burst").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("Burst").field("left", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a, C: Receives> Burst<'a, C> {
+    /// Number of frames that are left.
+    pub fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.places.len() - self.taken
+    }
+
+    /// Whether none is left.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The frame before those of one buffer, if it is not taken yet.
+    #[inline(always)]
+    pub(super) fn take_first(&mut self) -> Option<&'a mut [u8]> {
+        // SAFETY: it was found by `StridingQueue::other`, and is taken once.
+        self.first.take().map(|first| unsafe { lend(first) })
+    }
+
+    /// Address of the buffer of all others.
+    #[inline(always)]
+    pub(super) fn buffer(&self) -> usize {
+        self.others.bytes.as_ptr() as usize
+    }
+
+    /// Takes the next frames of that buffer, at most `most`, each with its place.
+    #[inline(always)]
+    pub(super) fn take_places(
+        &mut self,
+        most: usize,
+    ) -> impl ExactSizeIterator<Item = (Place, &'a mut [u8])> + use<'a, C> {
+        let others = self.others;
+        let left = &others.places[self.taken..];
+        let some = &left[..most.min(left.len())];
+        self.taken += some.len();
+        // SAFETY: each is taken once, and no other slice has it.
+        some.iter().map(move |place| (*place, unsafe { others.lend(*place) }))
+    }
+
+    /// Puts back the last `count` frames that were taken, which nobody has seen.
+    #[inline(always)]
+    pub(super) fn put_back(&mut self, count: usize) {
+        self.taken -= count;
     }
 }
 
 impl<'a, C: Receives> Iterator for Burst<'a, C> {
-    type Item = &'a [u8];
+    type Item = &'a mut [u8];
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let (bytes, len) = match self.first.take() {
-            Some(first) => first,
-            None => {
-                let (bytes, run) = self.run.as_mut()?;
-                self.left = self.left.checked_sub(1)?;
-                let received = self.queue.cq.received(&mut self.cursor)?;
-                let (start, len) = run.take(received)?;
-                self.queue.cq.pass(&mut self.cursor);
-                // SAFETY: `take` checked that the bytes lie in the strides of the oldest buffer, which is the slab's.
-                (unsafe { bytes.add(start) }, len)
-            }
-        };
-        // SAFETY: the bytes lie in a slab, which is mapped as long as the queue. Nobody writes them while the queue is
-        // borrowed for 'a: the card has completed these strides, and only `&mut StridingQueue` posts the slab again.
-        // See also `Packet::deref`.
-        Some(unsafe { slice::from_raw_parts(bytes.as_ptr(), len) })
+        if let Some(first) = self.take_first() {
+            return Some(first);
+        }
+        let place = *self.others.places.get(self.taken)?;
+        self.taken += 1;
+        // SAFETY: it is taken once, and no other slice has it.
+        Some(unsafe { self.others.lend(place) })
     }
 }
 
 impl<C: Receives> Drop for Burst<'_, C> {
+    /// Those that are left come again.
     #[inline(always)]
     fn drop(&mut self) {
-        let StridingQueue { receive, cq, .. } = &mut *self.queue;
-        if let (Some((_, run)), Some(receive)) = (self.run, receive) {
-            receive.end_run(run);
+        if let Some(receive) = &mut self.receive {
+            match self.others.places.get(self.taken) {
+                Some(next) => receive.end_run_before(next.start),
+                None if self.taken == 0 => return,
+                None => receive.end_run(self.used),
+            }
+            self.cq.pass(self.taken as u32);
         }
-        cq.end(self.cursor);
     }
+}
+
+/// Where frames are in a buffer of a queue that is borrowed for 'a.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    bytes: NonNull<u8>,
+    places: &'a [Place],
+}
+
+impl<'a> Places<'a> {
+    const NONE: Places<'static> = Places { bytes: NonNull::dangling(), places: &[] };
+
+    /// # Safety
+    /// `place` is one of these, and no other slice has its bytes.
+    #[inline(always)]
+    unsafe fn lend(&self, place: Place) -> &'a mut [u8] {
+        // SAFETY: `Run::take` checked that the bytes lie in the strides of the oldest buffer, which is this one.
+        unsafe { lend((self.bytes.add(place.start as usize), place.len as usize)) }
+    }
+}
+
+/// # Safety
+/// The bytes are those of a completion of the queue that is borrowed for 'a, checked to lie in its slab. No other slice
+/// has them.
+#[inline(always)]
+unsafe fn lend<'a>((bytes, len): Lent) -> &'a mut [u8] {
+    // SAFETY: the slab is mapped as long as the queue. The card has completed these strides, and only `&mut
+    // StridingQueue` posts the slab again, which is borrowed for 'a. No completion names strides that another has
+    // named. See also `Packet::deref`.
+    unsafe { slice::from_raw_parts_mut(bytes.as_ptr(), len) }
 }
 
 event_source!(StridingQueue<C>, C: Receives; cq);

@@ -200,6 +200,8 @@ pub(in crate::queue) struct Run {
     /// Strides used, and those of the buffer.
     used: u32,
     count: u32,
+    /// Where the next packet starts in the buffer.
+    start: u32,
     log_bytes: u32,
     shift: u32,
 }
@@ -209,21 +211,26 @@ impl Run {
     /// for whatever has to be looked at more closely by [`StridingReceiveQueue::take`]: one outside the strides, or not
     /// where it is expected, the last of the buffer, and no packet at all. Nothing changes then.
     #[inline(always)]
-    pub(in crate::queue) fn take(&mut self, received: Received) -> Option<(usize, usize)> {
+    pub(in crate::queue) fn take(&mut self, received: Received) -> Option<(u32, u32)> {
         const FILLER: u32 = 1 << 15;
         let (strides, len) = (received.byte_count >> 16, received.byte_count & 0xffff);
-        let is_next = u32::from(received.counter) == self.used;
-        // A filler has the bit above the number of strides, so more of them than a buffer.
+        // A filler has the bit above the number of strides, so it ends beyond the buffer.
         const { assert!(FILLER >= MOST_STRIDES) };
-        // At least one, and not the last.
-        let is_inside =
-            strides.wrapping_sub(1) < self.count - self.used - 1 && len + self.shift <= strides << self.log_bytes;
-        if !is_next || !is_inside {
+        let (end, bytes) = (self.used + strides, strides << self.log_bytes);
+        // Not the last one of the buffer, and with its shift not empty, nor longer than its strides.
+        let is_inside = end < self.count && len.wrapping_add(self.shift).wrapping_sub(1) < bytes;
+        if received.counter != self.used as u16 || !is_inside {
             return None;
         }
-        let start = (self.used << self.log_bytes) + self.shift;
-        self.used += strides;
-        Some((start as usize, len as usize))
+        let start = self.start;
+        (self.used, self.start) = (end, start + bytes);
+        Some((start, len))
+    }
+
+    /// Strides that are used.
+    #[inline(always)]
+    pub(in crate::queue) fn used(&self) -> u32 {
+        self.used
     }
 }
 
@@ -234,13 +241,19 @@ impl StridingReceiveQueue {
         let StridingRing { oldest, used, strides, mask, ref wr_ids, posted, .. } = self.ring;
         let wr_id = *wr_ids.get((oldest & mask) as usize).filter(|_| oldest != posted)?;
         let (count, log_bytes, shift) = (strides.count, strides.bytes.trailing_zeros(), strides.shift() as u32);
-        Some((wr_id, Run { used, count, log_bytes, shift }))
+        Some((wr_id, Run { used, count, start: (used << log_bytes) + shift, log_bytes, shift }))
     }
 
-    /// Uses the strides that `run` has taken.
+    /// Uses the strides up to `used`, as a [`Run`] has taken them.
     #[inline(always)]
-    pub(in crate::queue) fn end_run(&mut self, run: Run) {
-        self.ring.used = run.used;
+    pub(in crate::queue) fn end_run(&mut self, used: u32) {
+        self.ring.used = used;
+    }
+
+    /// Uses the strides up to the packet that starts at byte `start` of the buffer.
+    #[inline(always)]
+    pub(in crate::queue) fn end_run_before(&mut self, start: u32) {
+        self.ring.used = start >> self.ring.strides.bytes.trailing_zeros();
     }
 }
 

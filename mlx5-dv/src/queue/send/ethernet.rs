@@ -12,8 +12,8 @@ use super::wqe::{Head, Request, Size, WrFlags};
 use super::{SendBatch, SendQueue};
 use crate::memory::DataSegment;
 use crate::objects::{
-    AnyDoorbell, ETHERNET, FrameLimits, Leased, RingPermit, SERVICE_VLAN, SendLimits, Sq, VLAN, VlanTag, headers,
-    most_headers,
+    AnyDoorbell, ETHERNET, FrameLimits, Leased, RingPermit, SERVICE_VLAN, SendLimits, Sq, SqIdentity, VLAN, VlanTag,
+    headers, most_headers,
 };
 use crate::queue::error::PostError;
 use crate::timestamp::Timestamp;
@@ -65,7 +65,7 @@ impl Head for Start<'_> {
 
     #[inline(always)]
     fn check(&self, rest: u64) -> Result<(), PostError> {
-        let Frames { limits, flags, enough, needs_none, longest_payload } = self.queue;
+        let Frames { limits, flags, enough, needs_none, longest_payload, .. } = self.queue;
         let inline = self.bytes.len();
         let fits = (inline >= *enough && inline <= limits.inline_bytes.into()) || (*needs_none && inline == 0);
         // The most common frames need few comparisons; the others are checked completely.
@@ -183,6 +183,8 @@ pub struct Frames {
     needs_none: bool,
     /// Most bytes after the Ethernet header.
     longest_payload: u64,
+    /// Which send queue it is.
+    pub(super) queue: SqIdentity,
 }
 
 impl Frames {
@@ -279,7 +281,8 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
         let flags = if limits.checksums { all } else { all.difference(checksums) };
         let needs_none = limits.inline_mode == InlineMode::None;
         let longest_payload = limits.longest.saturating_sub(ETHERNET) as u64;
-        SendQueue::of(ring, Frames { limits, flags, enough, needs_none, longest_payload }, doorbell, sq)
+        let queue = sq.identity();
+        SendQueue::of(ring, Frames { limits, flags, enough, needs_none, longest_payload, queue }, doorbell, sq)
     }
 
     /// The object.

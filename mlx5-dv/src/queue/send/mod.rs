@@ -143,6 +143,11 @@ impl<D: SendDoorbell, S: Service> SendQueue<D, S> {
         self.ring.retire(work)
     }
 
+    /// Index of the oldest WQE that is not retired.
+    pub(super) fn retired(&self) -> u32 {
+        self.ring.retired
+    }
+
     /// Number of free WQEBBs. A work request takes one per 64 bytes of its WQE.
     pub fn free(&self) -> usize {
         self.capacity() - self.ring.in_flight() as usize

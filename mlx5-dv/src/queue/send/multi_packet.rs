@@ -1,16 +1,17 @@
 //! Several Ethernet frames in one work request. PRM "Enhanced Multi-Packet Send WQE".
 
 use std::fmt;
+use std::ops::Range;
 
 use mlx5_prm::wqe::{EthSeg, InlineSegHeader, SEGMENT, WQEBB, WqeOpcode};
 use uar::SendDoorbell;
 
 use super::SendBatch;
 use super::ethernet::{FrameFlags, Frames};
-use super::ring::{INLINE_HEADER, Room, SendRing};
+use super::ring::{INLINE_HEADER, Room, Segments, SendRing};
 use super::wqe::{Elements, Head, Payload, Request, Size, WrFlags};
 use crate::memory::DataSegment;
-use crate::objects::ETHERNET;
+use crate::objects::{ETHERNET, FrameSource, SourceBytes};
 use crate::queue::error::{Full, PostError};
 
 /// Segments before the frames: control and Ethernet segment.
@@ -234,25 +235,49 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
     /// [`PostError::NoMultiPacket`], as for [`send_several`](Self::send_several); [`PostError::NoChecksums`].
     #[inline(always)]
     pub fn copies(&mut self, wr_id: u64, flags: FrameFlags) -> Result<FrameCopies<'_, 'a, D>, PostError> {
+        let request = self.each(wr_id, flags)?;
+        let (fill, longest_payload) = (Fill::new(self), self.service.longest() - ETHERNET);
+        Ok(FrameCopies { batch: self, request, longest_payload, fill })
+    }
+
+    /// As [`copies`](Self::copies), for frames that the card reads in the memory of `source`, where they stay until
+    /// they complete. A frame takes 16 bytes of a work request.
+    ///
+    /// # Errors
+    /// As there; [`PostError::OtherSource`] for a source of another queue.
+    #[inline(always)]
+    pub fn pointers(
+        &mut self,
+        source: &FrameSource,
+        wr_id: u64,
+        flags: FrameFlags,
+    ) -> Result<FramePointers<'_, 'a, D>, PostError> {
+        let source = source.bytes_for(self.service.queue).ok_or(PostError::OtherSource)?;
+        let pointing = Pointing::new(self, source.lkey, wr_id, flags)?;
+        Ok(FramePointers { batch: self, source, pointing })
+    }
+
+    /// What work requests of several frames have, if the card has such.
+    #[inline(always)]
+    fn each(&self, wr_id: u64, flags: FrameFlags) -> Result<Each, PostError> {
         if !self.service.supports(flags) {
             return Err(PostError::NoChecksums);
         }
         if self.service.most_segments() <= HEADS {
             return Err(PostError::NoMultiPacket);
         }
-        let (fill, longest) = (Fill::new(self), self.service.longest());
-        Ok(FrameCopies { batch: self, request: Copied { wr_id, flags }, longest, fill })
+        Ok(Each { wr_id, flags })
     }
 }
 
-/// What all work requests of a [`FrameCopies`] have.
+/// What all work requests of a [`FrameCopies`] or [`FramePointers`] have.
 #[derive(Clone, Copy)]
-struct Copied {
+struct Each {
     wr_id: u64,
     flags: FrameFlags,
 }
 
-impl Copied {
+impl Each {
     /// Writes `payload`, and what stands before it, to a work request at WQEBB `index`. Returns its first eight bytes.
     #[inline(always)]
     fn write(self, ring: &mut SendRing, index: u32, size: Size, flags: WrFlags, payload: impl Payload) -> u64 {
@@ -261,7 +286,8 @@ impl Copied {
     }
 }
 
-/// How far a [`FrameCopies`] is. Passed by value to what is not inlined, so that it stays in registers.
+/// How far a [`FrameCopies`] or [`FramePointers`] is. Passed by value to what is not inlined, so that it stays in
+/// registers.
 #[derive(Clone, Copy)]
 struct Fill {
     /// WQEBB of the work request that is filled; the segment of its next frame, and the first without room.
@@ -292,10 +318,28 @@ impl Fill {
 
     /// Completes the work request that is filled, of at least one frame.
     #[inline(always)]
-    fn finish(self, ring: &mut SendRing, request: Copied, flags: WrFlags) -> Self {
+    fn finish(self, ring: &mut SendRing, request: Each, flags: WrFlags) -> Self {
         let size = Size::of(self.next);
         let control = request.write(ring, self.index, size, flags, Stored);
         self.pass(size, control)
+    }
+
+    /// Adds the work requests to `batch`.
+    #[inline(always)]
+    fn end<D: SendDoorbell>(mut self, batch: &mut SendBatch<'_, D, Frames>, request: Each) {
+        let open = if self.next > HEADS { Size::of(self.next).wqebbs } else { 0 };
+        let flags = batch.wr_flags_to(request.flags, || self.index.wrapping_add(open.into()));
+        if self.next > HEADS {
+            self = self.finish(batch.ring, request, flags);
+        } else if flags == WrFlags::SIGNALLED
+            && let Some((index, size)) = self.last
+        {
+            request.write(batch.ring, index, size, flags, Stored);
+        }
+        if let Some((_, size)) = self.last {
+            (batch.next, batch.last, batch.control) = (self.index, size.wqebbs, self.control);
+            batch.posted += self.count;
+        }
     }
 
     /// Goes on behind a work request.
@@ -311,8 +355,9 @@ impl Fill {
 #[must_use = "frames that are not ended are not sent"]
 pub struct FrameCopies<'b, 'a, D: SendDoorbell> {
     batch: &'b mut SendBatch<'a, D, Frames>,
-    request: Copied,
-    longest: usize,
+    request: Each,
+    /// Most bytes after the Ethernet header.
+    longest_payload: usize,
     fill: Fill,
 }
 
@@ -330,10 +375,7 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
     /// work request. It is not added then, and those before it stay.
     #[inline(always)]
     pub fn push(&mut self, frame: &[u8]) -> Result<(), PostError> {
-        if frame.len().wrapping_sub(ETHERNET) > self.longest - ETHERNET {
-            let (given, least, most) = (frame.len() as u64, ETHERNET as u64, self.longest as u64);
-            return Err(PostError::FrameLength { given, least, most });
-        }
+        check_length(frame.len(), self.longest_payload)?;
         let segments = segments_of(frame);
         if self.fill.next + segments > self.fill.end {
             let (fill, made) = make_room(self.batch, self.request, self.fill, frame);
@@ -353,20 +395,7 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
     /// Adds the work requests to the batch.
     #[inline(always)]
     pub fn end(self) {
-        let FrameCopies { batch, request, mut fill, .. } = self;
-        let open = if fill.next > HEADS { Size::of(fill.next).wqebbs } else { 0 };
-        let flags = batch.wr_flags_to(request.flags, || fill.index.wrapping_add(open.into()));
-        if fill.next > HEADS {
-            fill = fill.finish(batch.ring, request, flags);
-        } else if flags == WrFlags::SIGNALLED
-            && let Some((index, size)) = fill.last
-        {
-            request.write(batch.ring, index, size, flags, Stored);
-        }
-        if let Some((_, size)) = fill.last {
-            (batch.next, batch.last, batch.control) = (fill.index, size.wqebbs, fill.control);
-            batch.posted += fill.count;
-        }
+        self.fill.end(self.batch, self.request);
     }
 }
 
@@ -374,7 +403,7 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
 #[inline(never)]
 fn make_room<D: SendDoorbell>(
     batch: &mut SendBatch<'_, D, Frames>,
-    request: Copied,
+    request: Each,
     mut fill: Fill,
     frame: &[u8],
 ) -> (Fill, Result<bool, PostError>) {
@@ -396,4 +425,193 @@ fn make_room<D: SendDoorbell>(
     let payload = Inlined { frames: &[frame], queue: batch.service };
     let control = request.write(batch.ring, fill.index, size, WrFlags::empty(), payload);
     (fill.pass(size, control).open(batch), Ok(false))
+}
+
+/// Checks the length of a frame on a port whose frames have at most `longest_payload` bytes after the Ethernet header.
+#[inline(always)]
+fn check_length(len: usize, longest_payload: usize) -> Result<(), PostError> {
+    if len.wrapping_sub(ETHERNET) <= longest_payload {
+        return Ok(());
+    }
+    let most = (ETHERNET + longest_payload) as u64;
+    Err(PostError::FrameLength { given: len as u64, least: ETHERNET as u64, most })
+}
+
+impl SourceBytes {
+    /// Address and length of the frame in the bytes `range`.
+    #[inline(always)]
+    fn frame(self, range: Range<usize>) -> Result<(u64, usize), PostError> {
+        if range.end > self.len || range.start > range.end {
+            return Err(PostError::OutsideSource { start: range.start, end: range.end, len: self.len });
+        }
+        Ok((self.addr.wrapping_add(range.start as u64), range.end - range.start))
+    }
+}
+
+/// How far frames that are sent in place are, without the batch that they are for: all calls name the same one.
+pub(in crate::queue) struct Pointing {
+    /// The element of a frame, without its address and length.
+    element: u64,
+    /// Most bytes after the Ethernet header.
+    longest_payload: usize,
+    request: Each,
+    /// `next` is kept by `segments`.
+    fill: Fill,
+    /// Those for the next frames of the work request that is filled.
+    segments: Segments,
+}
+
+impl Pointing {
+    /// Begins at the end of `batch`, with frames that key `lkey` opens.
+    #[inline(always)]
+    pub(in crate::queue) fn new<D: SendDoorbell>(
+        batch: &SendBatch<'_, D, Frames>,
+        lkey: u32,
+        wr_id: u64,
+        flags: FrameFlags,
+    ) -> Result<Self, PostError> {
+        let (request, fill) = (batch.each(wr_id, flags)?, Fill::new(batch));
+        let [element, _] = Elements::segment(&DataSegment { addr: 0, len: 0, lkey });
+        let (segments, longest_payload) =
+            (batch.ring.segments(fill.index, HEADS, fill.end), batch.service.longest() - ETHERNET);
+        Ok(Pointing { element, longest_payload, request, fill, segments })
+    }
+
+    /// Adds the frame of `len` bytes at `addr`.
+    #[inline(always)]
+    pub(in crate::queue) fn push<D: SendDoorbell>(
+        &mut self,
+        batch: &mut SendBatch<'_, D, Frames>,
+        addr: u64,
+        len: usize,
+    ) -> Result<(), PostError> {
+        check_length(len, self.longest_payload)?;
+        self.make_room(batch)?;
+        batch.ring.store_next(&mut self.segments, Elements::with(self.element, addr, len as u32));
+        Ok(())
+    }
+
+    /// How many frames more the work request takes that is filled, or another one that is begun: at least one.
+    #[inline(always)]
+    pub(in crate::queue) fn room<D: SendDoorbell>(
+        &mut self,
+        batch: &mut SendBatch<'_, D, Frames>,
+    ) -> Result<usize, PostError> {
+        self.make_room(batch)?;
+        Ok(self.segments.left())
+    }
+
+    /// Adds the frames of which `frames` tells address and length, at most as many as there is [`room`](Self::room)
+    /// for. `None` is no frame.
+    #[inline(always)]
+    pub(in crate::queue) fn push_some<D: SendDoorbell>(
+        &mut self,
+        batch: &mut SendBatch<'_, D, Frames>,
+        mut frames: impl Iterator<Item = Result<Option<(u64, usize)>, PostError>>,
+    ) -> Result<(), PostError> {
+        // In registers.
+        let (mut segments, element, longest_payload) = (self.segments, self.element, self.longest_payload);
+        let result = frames.try_for_each(|frame| {
+            if let Some((addr, len)) = frame? {
+                check_length(len, longest_payload)?;
+                batch.ring.store_next(&mut segments, Elements::with(element, addr, len as u32));
+            }
+            Ok(())
+        });
+        self.segments = segments;
+        result
+    }
+
+    /// Begins another work request, if that which is filled has no room.
+    #[inline(always)]
+    fn make_room<D: SendDoorbell>(&mut self, batch: &mut SendBatch<'_, D, Frames>) -> Result<(), PostError> {
+        if self.segments.is_full() {
+            let (fill, has_room) = next_request(batch, self.request, self.filled());
+            (self.fill, self.segments) = (fill, batch.ring.segments(fill.index, HEADS, fill.end));
+            has_room?;
+        }
+        Ok(())
+    }
+
+    /// How far the work request is filled.
+    #[inline(always)]
+    fn filled(&self) -> Fill {
+        Fill { next: self.fill.end.max(HEADS) - self.segments.left(), ..self.fill }
+    }
+
+    /// Adds the work requests to `batch`; the last one has a completion, if it is `signalled` or its flags say so.
+    #[inline(always)]
+    pub(in crate::queue) fn end<D: SendDoorbell>(mut self, batch: &mut SendBatch<'_, D, Frames>, signalled: bool) {
+        if signalled {
+            self.request.flags |= FrameFlags::SIGNALLED;
+        }
+        self.filled().end(batch, self.request);
+    }
+}
+
+/// Begins another work request of frames in place, if there is room for one.
+#[inline(never)]
+fn next_request<D: SendDoorbell>(
+    batch: &mut SendBatch<'_, D, Frames>,
+    request: Each,
+    mut fill: Fill,
+) -> (Fill, Result<(), Full>) {
+    if fill.next > HEADS {
+        fill = fill.finish(batch.ring, request, WrFlags::empty());
+    }
+    fill = fill.open(batch);
+    (fill, if fill.end > HEADS { Ok(()) } else { Err(Full) })
+}
+
+/// Frames that are sent from where they are: see [`SendBatch::pointers`]. Dropped without [`end`](Self::end), none of
+/// them is sent.
+#[must_use = "frames that are not ended are not sent"]
+pub struct FramePointers<'b, 'a, D: SendDoorbell> {
+    batch: &'b mut SendBatch<'a, D, Frames>,
+    source: SourceBytes,
+    pointing: Pointing,
+}
+
+impl<D: SendDoorbell> fmt::Debug for FramePointers<'_, '_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FramePointers").field("full", &self.pointing.fill.count).finish_non_exhaustive()
+    }
+}
+
+impl<D: SendDoorbell> FramePointers<'_, '_, D> {
+    /// Adds the frame in the bytes `range` of the source. Until its completion the card may read them; where they are
+    /// written meanwhile, the frame mixes old and new bytes.
+    ///
+    /// # Errors
+    /// [`PostError::Full`], [`PostError::FrameLength`]; [`PostError::OutsideSource`] for bytes beyond the source. The
+    /// frame is not added then, and those before it stay.
+    #[inline(always)]
+    pub fn push(&mut self, range: Range<usize>) -> Result<(), PostError> {
+        let (addr, len) = self.source.frame(range)?;
+        self.pointing.push(self.batch, addr, len)
+    }
+
+    /// Adds the frames in `ranges`: as [`push`](Self::push), for fewer instructions.
+    ///
+    /// # Errors
+    /// As there, of the first frame that cannot be added: those before it stay.
+    #[inline(always)]
+    pub fn push_each<I>(&mut self, ranges: I) -> Result<(), PostError>
+    where
+        I: IntoIterator<Item = Range<usize>, IntoIter: ExactSizeIterator>,
+    {
+        let (mut ranges, source) = (ranges.into_iter(), self.source);
+        while ranges.len() != 0 {
+            let room = self.pointing.room(self.batch)?;
+            self.pointing
+                .push_some(self.batch, ranges.by_ref().take(room).map(|range| source.frame(range).map(Some)))?;
+        }
+        Ok(())
+    }
+
+    /// Adds the work requests to the batch.
+    #[inline(always)]
+    pub fn end(self) {
+        self.pointing.end(self.batch, false);
+    }
 }

@@ -84,6 +84,35 @@ impl SendRing {
         Room { base: self.base, index, whole, entries: self.entries(), _ring: PhantomData }
     }
 
+    /// Segments `first` to before `end` of the WQE at WQEBB `index`, which does not wrap; none if `end` is not beyond
+    /// `first`.
+    #[inline(always)]
+    pub(super) fn segments(&self, index: u32, first: usize, end: usize) -> Segments {
+        let start = self.extent.offset(index) + first * SEGMENT;
+        let count = end.saturating_sub(first);
+        debug_assert!(
+            count == 0 || start + count * SEGMENT <= self.extent.bytes(),
+            "{count} segments of a WQE that wraps"
+        );
+        // SAFETY: inside the ring, or at its end: the WQE does not wrap. Where there are none, it is of the WQE's first
+        // WQEBB all the same.
+        let next = unsafe { self.base.add(start).cast::<[u64; 2]>() };
+        // SAFETY: as above.
+        Segments { next, end: unsafe { next.add(count) } }
+    }
+
+    /// Stores the next of `segments`, which are of this ring and not full.
+    #[inline(always)]
+    pub(super) fn store_next(&mut self, segments: &mut Segments, segment: [u64; 2]) {
+        debug_assert!(!segments.is_full(), "a segment beyond the WQE");
+        // SAFETY: inside the ring, and aligned; nobody in this process has a reference to it (the borrow of `blocks`
+        // excludes `&mut self`). The next one is at most their end.
+        unsafe {
+            segments.next.write(segment);
+            segments.next = segments.next.add(1);
+        }
+    }
+
     /// The blocks of the WQE at `index`, if it does not wrap; otherwise empty.
     #[inline(always)]
     pub(super) fn blocks(&self, index: u32, wqebbs: u32) -> &[Wqebb] {
@@ -144,6 +173,27 @@ impl SendRing {
         self.retired = self.retired.wrapping_add(before + u32::from(wqebbs));
         // SAFETY: as above.
         Ok(unsafe { self.entries().wr_id(work.index.into()).read() })
+    }
+}
+
+/// Segments of a WQE that are stored one after the other, by [`SendRing::store_next`].
+#[derive(Clone, Copy)]
+pub(super) struct Segments {
+    next: NonNull<[u64; 2]>,
+    end: NonNull<[u64; 2]>,
+}
+
+impl Segments {
+    /// Whether all are stored.
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.next == self.end
+    }
+
+    /// Number of those that are not stored.
+    #[inline(always)]
+    pub(super) fn left(&self) -> usize {
+        (self.end.as_ptr() as usize - self.next.as_ptr() as usize) / SEGMENT
     }
 }
 
@@ -249,7 +299,7 @@ impl Room<'_> {
                     length.add(2).write(0);
                 }
                 if wqebbs > 3 {
-                    length.add(3).write_bytes(0, usize::from(wqebbs - 3));
+                    clear(length.add(3), (wqebbs - 3).into());
                 }
             } else {
                 (1..wqebbs).for_each(|inner| entries.length(index.wrapping_add(inner.into())).write(0));
@@ -316,6 +366,26 @@ impl Room<'_> {
             } else {
                 copy_around(self.base, first, end, data);
             }
+        }
+    }
+}
+
+/// Clears `len` bytes, most often less than 16: for these a call of memset would cost more than all else.
+///
+/// # Safety
+/// The bytes may be written.
+#[inline(always)]
+unsafe fn clear(bytes: NonNull<u8>, len: usize) {
+    const HALF: usize = size_of::<u64>();
+    // SAFETY: by this function's contract. The halves overlap, and cover the bytes exactly.
+    unsafe {
+        match len {
+            HALF..=16 => {
+                bytes.cast::<u64>().write_unaligned(0);
+                bytes.add(len - HALF).cast::<u64>().write_unaligned(0);
+            }
+            0..HALF => (0..len).for_each(|at| bytes.add(at).write_volatile(0)),
+            _ => bytes.write_bytes(0, len),
         }
     }
 }

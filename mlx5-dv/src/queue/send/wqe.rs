@@ -171,6 +171,13 @@ impl Elements<'_> {
         segment.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
         zerocopy::transmute!(segment)
     }
+
+    /// The segment of `len` bytes at `addr`, whose key is that of `empty`: the start of a segment of no bytes.
+    #[inline(always)]
+    pub(super) fn with(empty: u64, addr: u64, len: u32) -> [u64; 2] {
+        let [a, b, c, d] = len.to_be_bytes();
+        [empty | u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]), addr.to_be()]
+    }
 }
 
 impl Payload for Elements<'_> {

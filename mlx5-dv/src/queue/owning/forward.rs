@@ -1,0 +1,394 @@
+//! Frames of a striding receive queue that are sent on from where they were received.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::striding::{BufferMemory, Burst, Receives, StridingQueue};
+use crate::error::{Error, Invalid};
+use crate::objects::{AnyDoorbell, CqOptions, FrameSource, Sq, SqOptions, Tis, Uar};
+use crate::queue::completion::CompletionQueue;
+use crate::queue::completion::decode::{WorkError, work_of};
+use crate::queue::error::{PostError, RetireError};
+use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
+use crate::queue::send::multi_packet::Pointing;
+
+/// No buffer.
+const NONE: usize = usize::MAX;
+
+/// Why nothing can be forwarded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// A frame failed, and the queue is in ERR: [`Forwarder::reset`] restarts it.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// The completion matches nothing in flight: the card or the driver is faulty.
+    #[error(transparent)]
+    Retire(#[from] RetireError),
+    /// What is asked of the card, it does not have.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// The last reset failed.
+    #[error("the send queue was not reset: call Forwarder::reset again")]
+    NotReset,
+}
+
+/// Sends frames on from where a [`StridingQueue`] received them, many by one work request: nothing is copied. The
+/// receive queue posts a buffer again when no frame of it is in flight any more.
+///
+/// ```no_run
+/// # fn f(receiver: &mut mlx5_dv::queue::ethernet::StridingQueue) -> Result<(), Box<dyn std::error::Error>> {
+/// use mlx5_dv::queue::ethernet::{Forwarder, FrameFlags};
+/// let mut forwarder = Forwarder::new(receiver, 1024)?;
+/// loop {
+///     let mut batch = forwarder.batch(FrameFlags::empty())?;
+///     batch.push_each(receiver.burst(32)?, |frame| {
+///         let (to, from) = frame.split_at_mut(6);
+///         to.swap_with_slice(&mut from[..6]);
+///         true
+///     })?;
+///     batch.ring();
+/// }
+/// # }
+/// ```
+///
+/// It belongs to one thread at a time, which need not be that of the receive queue: [`Packet`](super::striding::Packet)s can be
+/// sent on, too. Completions are asked for seldom, so it keeps the buffer of its last frame from the receive queue
+/// until it has sent frames of another one. A receive queue needs a buffer more than it has forwarders.
+///
+/// What it sends does not come back to the receive queue, as both are of one transport domain.
+pub struct Forwarder {
+    /// `None` if the last reset failed.
+    queue: Option<EthernetSendQueue>,
+    sent: CompletionQueue,
+    held: Held,
+    source: FrameSource,
+}
+
+impl fmt::Debug for Forwarder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forwarder").field("sq", self.sq()).finish_non_exhaustive()
+    }
+}
+
+impl Forwarder {
+    /// A forwarder of what `receiver` receives, with a ring of `wqebbs` WQEBBs, rounded up to a power of two: one holds
+    /// four frames, or two where a work request begins.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a card without multi-packet work requests (`enhanced_multi_pkt_send_wqe`), or one that
+    /// requires headers in them; [`Error::Invalid`] for a receive queue of one buffer, or more WQEBBs than
+    /// `log_max_wq_sz` allows; [`Error::Memory`], [`Error::Command`].
+    pub fn new<C: Receives>(receiver: &StridingQueue<C>, wqebbs: u32) -> Result<Self, Error> {
+        let memory = Arc::clone(receiver.memory());
+        let buffers = memory.count();
+        if buffers < 2 {
+            let what = "buffers (posted and spare)";
+            return Err(
+                Invalid::out_of_range(what, buffers as u64, 2..=u64::MAX, "a receiver that is forwarded").into()
+            );
+        }
+        let pd = memory.region().pd();
+        let uar = Uar::alloc(pd.device())?;
+        let tis = Tis::create(receiver.tir().transport_domain(), 0)?;
+        // Each work request may have a completion.
+        let sent = CompletionQueue::create(&uar, CqOptions::default().entries(wqebbs).beside(pd))?;
+        let sq = Sq::create(pd, &uar, &tis, sent.cq(), SqOptions::default().wqes(wqebbs))?;
+        if sq.most_packets() == 0 {
+            let what = "frames that are forwarded where they were received".into();
+            return Err(Error::Unsupported { what, capability: "enhanced_multi_pkt_send_wqe" });
+        }
+        sq.ready()?;
+        let source = sq.source(memory.region())?;
+        Ok(Forwarder { queue: Some(sq.send_queue()?), sent, held: Held::new(memory), source })
+    }
+
+    /// The send queue's object.
+    pub fn sq(&self) -> &Arc<Sq> {
+        self.source.sq()
+    }
+
+    /// Starts a batch, after what was sent before is freed. All frames have these `flags`; completions of their own
+    /// they do not have.
+    ///
+    /// # Errors
+    /// [`ForwardError`]
+    #[inline(always)]
+    pub fn batch(&mut self, flags: FrameFlags) -> Result<ForwardBatch<'_>, ForwardError> {
+        if self.sent.is_ready() {
+            self.retire()?;
+        }
+        let Forwarder { queue, held, source, .. } = self;
+        let batch = queue.as_mut().ok_or(ForwardError::NotReset)?.batch();
+        let buffer = held.begin(batch.next_index());
+        let flags = flags.difference(FrameFlags::SIGNALLED) | FrameFlags::SELDOM;
+        let pointing = Pointing::new(&batch, source.lkey(), 0, flags)?;
+        let to_card = source.addr().wrapping_sub(held.memory.start as u64);
+        let mut batch = ForwardBatch { batch, pointing, held, to_card, buffer: NONE, start: 0, len: 0 };
+        if buffer != NONE {
+            batch.go_to(buffer);
+        }
+        Ok(batch)
+    }
+
+    /// Frees what was sent.
+    #[inline(never)]
+    fn retire(&mut self) -> Result<(), ForwardError> {
+        let queue = self.queue.as_mut().ok_or(ForwardError::NotReset)?;
+        let mut failed = None;
+        while let Some(result) = self.sent.poll() {
+            queue.retire(&work_of(&result))?;
+            failed = failed.or(result.err());
+        }
+        self.held.release(queue.retired());
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Number of WQEBBs that are free.
+    pub fn free(&self) -> usize {
+        self.queue.as_ref().map_or(0, EthernetSendQueue::free)
+    }
+
+    /// Restarts after an error: RST, then RDY. Frames in flight are discarded.
+    ///
+    /// # Errors
+    /// [`Error::Command`]: the reset can be tried again.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.stop()?;
+        let sq = self.source.sq();
+        sq.ready()?;
+        self.queue = Some(sq.send_queue()?);
+        Ok(())
+    }
+
+    /// To RST: no frame is in flight any more.
+    fn stop(&mut self) -> Result<(), Error> {
+        self.queue = None;
+        match self.source.sq().reset() {
+            // A dead card sends nothing: its DMA was stopped before its death became known.
+            Err(error) if !error.is_dead() => Err(error),
+            stopped => {
+                self.held.release_all();
+                stopped
+            }
+        }
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop()
+            && !error.is_dead()
+        {
+            tracing::error!(%error, "a forwarder could not be reset; its receive queue loses the buffers that it sends from");
+        }
+    }
+}
+
+/// What of a buffer is in flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InFlight {
+    Nothing,
+    /// Frames of the batch that is open, and perhaps of earlier ones.
+    Batch,
+    /// Frames of work requests that end at this index of the ring.
+    Until(u32),
+}
+
+/// The buffers that frames in flight are in.
+struct Held {
+    memory: Arc<BufferMemory>,
+    buffers: Box<[InFlight]>,
+    /// Those with [`InFlight::Batch`].
+    entered: Vec<usize>,
+    /// The buffer of the last frame, or [`NONE`] before the first.
+    latest: usize,
+}
+
+impl Held {
+    fn new(memory: Arc<BufferMemory>) -> Self {
+        let count = memory.count();
+        let buffers = vec![InFlight::Nothing; count].into();
+        Held { memory, buffers, entered: Vec::with_capacity(count), latest: NONE }
+    }
+
+    /// Begins a batch at `index` of the ring. Returns the latest buffer.
+    #[inline(always)]
+    fn begin(&mut self, index: u32) -> usize {
+        if !self.entered.is_empty() {
+            // Nothing of an abandoned batch is in flight.
+            self.settle(index);
+        }
+        self.latest
+    }
+
+    /// Holds the buffer that `address` is in for frames of the batch. Returns its index.
+    #[cold]
+    #[inline(never)]
+    fn enter(&mut self, address: usize) -> Result<usize, PostError> {
+        let buffer = address.wrapping_sub(self.memory.start) >> self.memory.log_buffer;
+        let in_flight = self.buffers.get_mut(buffer).ok_or(PostError::NotReceivedHere)?;
+        if *in_flight == InFlight::Nothing {
+            self.memory.hold(buffer);
+        }
+        if *in_flight != InFlight::Batch {
+            *in_flight = InFlight::Batch;
+            self.entered.push(buffer);
+        }
+        Ok(buffer)
+    }
+
+    /// What was entered is in flight until `end`.
+    #[inline(never)]
+    fn settle(&mut self, end: u32) {
+        for buffer in self.entered.drain(..) {
+            if let Some(in_flight) = self.buffers.get_mut(buffer) {
+                *in_flight = InFlight::Until(end);
+            }
+        }
+    }
+
+    /// Ends a batch at `end`, of which `buffer` is the last one.
+    #[inline(always)]
+    fn end(&mut self, buffer: usize, end: u32) {
+        if !self.entered.is_empty() {
+            self.settle(end);
+        }
+        // That of the batch before, too, whose frames may be the first of this one.
+        for buffer in [self.latest, buffer] {
+            if let Some(in_flight) = self.buffers.get_mut(buffer) {
+                *in_flight = InFlight::Until(end);
+            }
+        }
+        self.latest = buffer;
+    }
+
+    /// Releases the buffers of which all frames are sent that end up to `retired`, but the latest: more frames of it
+    /// are likely.
+    fn release(&mut self, retired: u32) {
+        for (buffer, in_flight) in self.buffers.iter_mut().enumerate() {
+            // Less than half of all indices apart: a ring has 2^15.
+            if let InFlight::Until(end) = *in_flight
+                && end.wrapping_sub(retired) as i32 <= 0
+                && buffer != self.latest
+            {
+                *in_flight = InFlight::Nothing;
+                self.memory.release(buffer);
+            }
+        }
+    }
+
+    /// Releases all.
+    fn release_all(&mut self) {
+        self.entered.clear();
+        for (buffer, in_flight) in self.buffers.iter_mut().enumerate() {
+            if std::mem::replace(in_flight, InFlight::Nothing) != InFlight::Nothing {
+                self.memory.release(buffer);
+            }
+        }
+        self.latest = NONE;
+    }
+}
+
+/// Frames that are sent on: see [`Forwarder`]. Dropped without [`ring`](Self::ring), none of them is sent.
+#[must_use = "a batch that is not rung never happened"]
+pub struct ForwardBatch<'a> {
+    batch: EthernetSendBatch<'a, AnyDoorbell>,
+    pointing: Pointing,
+    held: &'a mut Held,
+    /// What is added to an address of this process for the card.
+    to_card: u64,
+    /// The buffer of the last frame, or [`NONE`]; its address and length, or no bytes.
+    buffer: usize,
+    start: usize,
+    len: usize,
+}
+
+impl fmt::Debug for ForwardBatch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardBatch").finish_non_exhaustive()
+    }
+}
+
+impl ForwardBatch<'_> {
+    /// Adds a frame: a slice of a [`Burst`] or [`Packet`](super::striding::Packet) of the receive queue, or a part
+    /// of one. It must not be changed after this until it is sent, or it mixes old and new bytes.
+    ///
+    /// # Errors
+    /// [`PostError::NotReceivedHere`], [`PostError::Full`], [`PostError::FrameLength`]. The frame is not added then, and
+    /// those before it stay.
+    #[inline(always)]
+    pub fn push(&mut self, frame: &[u8]) -> Result<(), PostError> {
+        let address = frame.as_ptr() as usize;
+        self.enter_if_other(address)?;
+        self.pointing.push(&mut self.batch, self.to_card.wrapping_add(address as u64), frame.len())
+    }
+
+    /// Adds those frames of a burst that `keep` does not reject, which may change them. Returns how many that were. Costs
+    /// less than a [`push`](Self::push) for each.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push). The frame is not added then and lost; those before it stay, and those behind it come
+    /// again in the next burst.
+    #[inline(always)]
+    pub fn push_each<C: Receives>(
+        &mut self,
+        mut burst: Burst<'_, C>,
+        mut keep: impl FnMut(&mut [u8]) -> bool,
+    ) -> Result<usize, PostError> {
+        let mut count = 0;
+        if let Some(frame) = burst.take_first()
+            && keep(frame)
+        {
+            self.push(frame)?;
+            count = 1;
+        }
+        while !burst.is_empty() {
+            let room = self.pointing.room(&mut self.batch)?;
+            self.enter_if_other(burst.buffer())?;
+            let buffer = self.to_card.wrapping_add(burst.buffer() as u64);
+            let mut left = burst.take_places(room);
+            let frames = left.by_ref().map(|(place, frame)| {
+                let is_kept = keep(frame);
+                count += usize::from(is_kept);
+                is_kept.then_some((buffer.wrapping_add(place.start.into()), place.len as usize))
+            });
+            let result = self.pointing.push_some(&mut self.batch, frames.map(Ok));
+            burst.put_back(left.len());
+            result?;
+        }
+        Ok(count)
+    }
+
+    /// Goes on with the buffer that `address` is in.
+    #[inline(always)]
+    fn enter_if_other(&mut self, address: usize) -> Result<(), PostError> {
+        if address.wrapping_sub(self.start) < self.len { Ok(()) } else { self.enter(address) }
+    }
+
+    /// Goes on with the buffer that `address` is in.
+    fn enter(&mut self, address: usize) -> Result<(), PostError> {
+        let buffer = self.held.enter(address)?;
+        self.go_to(buffer);
+        Ok(())
+    }
+
+    /// Frames are of `buffer` from now on.
+    #[inline(always)]
+    fn go_to(&mut self, buffer: usize) {
+        let BufferMemory { start, log_buffer, .. } = *self.held.memory;
+        (self.buffer, self.start, self.len) = (buffer, start + (buffer << log_buffer), 1 << log_buffer);
+    }
+
+    /// Hands the frames to the card. Without any it does nothing.
+    #[inline(always)]
+    pub fn ring(self) {
+        let ForwardBatch { mut batch, pointing, held, buffer, .. } = self;
+        // The completion frees the buffers that are not the latest.
+        pointing.end(&mut batch, !held.entered.is_empty());
+        if !batch.is_empty() {
+            held.end(buffer, batch.next_index());
+        }
+        batch.ring();
+    }
+}

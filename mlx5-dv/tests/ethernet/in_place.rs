@@ -1,0 +1,425 @@
+//! Frames that are sent from where they are: from a pool, and from where a striding receive queue has them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mlx5_dv::objects::{
+    AccessFlags, CqOptions, FrameSource, MemoryRegion, Pd, Sq, SqOptions, Strides, Tis, TransportDomain, Uar,
+};
+use mlx5_dv::queue::ethernet::{
+    EthernetOptions, EthernetSendQueue, ForwardError, Forwarder, FrameFlags, Packet, StridingOptions, StridingQueue,
+};
+use mlx5_dv::queue::{CompletionQueue, PostError};
+use mlx5_dv::{Device, Mac};
+use mlx5_open::Sim;
+use mlx5_sim::profile::Profile;
+
+use crate::ends::{EthernetEnd, SOON, refusal};
+
+/// A send queue without an owner, and its completions.
+struct Sender {
+    queue: EthernetSendQueue,
+    cq: CompletionQueue,
+    pd: Arc<Pd>,
+}
+
+impl Sender {
+    fn new(sim: &Sim, wqebbs: u32) -> Self {
+        Sender::of(&sim.open(0).unwrap(), wqebbs)
+    }
+
+    fn of(device: &Arc<Device>, wqebbs: u32) -> Self {
+        let pd = Pd::alloc(device).unwrap();
+        let uar = Uar::alloc(pd.device()).unwrap();
+        let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+        let tis = Tis::create(&TransportDomain::alloc(pd.device()).unwrap(), 0).unwrap();
+        let sq = Sq::create(&pd, &uar, &tis, cq.cq(), SqOptions::default().wqes(wqebbs)).unwrap();
+        sq.ready().unwrap();
+        Sender { queue: sq.send_queue().unwrap(), cq, pd }
+    }
+
+    /// A pool of `len` bytes, as a source of this queue.
+    fn pool(&self, len: usize) -> (Arc<MemoryRegion>, FrameSource) {
+        let region = MemoryRegion::allocate(&self.pd, len, AccessFlags::LOCAL_WRITE).unwrap();
+        let source = self.queue.sq().source(&region).unwrap();
+        (region, source)
+    }
+
+    /// Waits for the one completion of what was sent with `wr_id`.
+    fn completes(&mut self, wr_id: u64) {
+        let deadline = Instant::now() + SOON;
+        while !self.cq.is_ready() {
+            assert!(Instant::now() < deadline, "no completion");
+            std::thread::yield_now();
+        }
+        let done = self.cq.poll().unwrap().unwrap();
+        assert_eq!(self.queue.retire(&done.work), Ok(wr_id));
+        assert!(self.cq.poll().is_none(), "one completion for all");
+        assert_eq!(self.queue.free(), self.queue.capacity());
+    }
+}
+
+/// An end that hears what is sent to it.
+fn hearer(sim: &Sim) -> EthernetEnd {
+    let mut there = EthernetEnd::new(sim, 1, EthernetOptions::default());
+    there.queue.listen(&[]).unwrap();
+    there
+}
+
+fn frame(there: &EthernetEnd, number: usize, len: usize) -> Vec<u8> {
+    let payload: Vec<u8> = (14..len).map(|at| (at * 7 + number * 5) as u8).collect();
+    there.frame(there.device.mac(), &payload)
+}
+
+fn no_violations(sim: &Sim, ends: impl Sized) {
+    drop(ends);
+    assert_eq!(sim.violations(), []);
+    for function in 0..2 {
+        let counts = sim.handle(function).counts();
+        assert_eq!((counts.cqs, counts.mkeys, counts.umems, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");
+    }
+}
+
+/// Whatever their number, lengths and places, and wherever in the ring.
+#[test]
+fn frames_of_a_pool_arrive_in_order_and_whole_round_the_ring() {
+    const PLACE: usize = 1536;
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (mut here, mut there) = (Sender::new(&sim, 64), hearer(&sim));
+    let (pool, source) = here.pool(32 * PLACE);
+    for round in 0..150usize {
+        let sent: Vec<_> =
+            (0..round % 31 + 1).map(|number| frame(&there, number, 14 + (number * 131 + round * 71) % 1501)).collect();
+        there.post(sent.len());
+        let mut batch = here.queue.batch();
+        let mut pointers = batch.pointers(&source, round as u64, FrameFlags::SIGNALLED).unwrap();
+        let ranges: Vec<_> = sent
+            .iter()
+            .enumerate()
+            .map(|(number, frame)| {
+                // From the last place on, and somewhere in it.
+                let at = (31 - number) * PLACE + (round * 3 + number) % (PLACE - frame.len() + 1);
+                pool.write(at, frame);
+                at..at + frame.len()
+            })
+            .collect();
+        if round % 2 == 0 {
+            ranges.into_iter().for_each(|range| pointers.push(range).unwrap());
+        } else {
+            pointers.push_each(ranges).unwrap();
+        }
+        pointers.end();
+        batch.ring();
+        for sent in &sent {
+            assert_eq!(there.heard(), *sent, "round {round}");
+        }
+        here.completes(round as u64);
+    }
+    no_violations(&sim, (here, there, pool, source));
+}
+
+#[test]
+fn a_frame_of_a_pool_that_cannot_be_sent_leaves_those_before_it() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (mut here, mut there) = (Sender::new(&sim, 4), hearer(&sim));
+    let longest = here.queue.sq().longest_frame();
+    let len = (longest + 1).next_multiple_of(4096);
+    let (pool, source) = here.pool(len);
+    let sent = frame(&there, 1, 60);
+    pool.write(len - 60, &sent);
+    let mut batch = here.queue.batch();
+    let mut none = batch.pointers(&source, 0, FrameFlags::SIGNALLED).unwrap();
+    none.push(0..60).unwrap();
+    drop(none);
+    batch.pointers(&source, 0, FrameFlags::SIGNALLED).unwrap().end();
+    assert!(batch.is_empty(), "neither what was dropped nor what has no frame");
+
+    there.post(16);
+    let mut pointers = batch.pointers(&source, 7, FrameFlags::SIGNALLED).unwrap();
+    let last = len - 60..len;
+    pointers.push(last.clone()).unwrap();
+    assert_eq!(pointers.push(len - 60..len + 1), Err(PostError::OutsideSource { start: len - 60, end: len + 1, len }));
+    assert_eq!(pointers.push(len..len + 60), Err(PostError::OutsideSource { start: len, end: len + 60, len }));
+    for wrong in [0..13, 0..longest + 1] {
+        assert!(matches!(pointers.push(wrong), Err(PostError::FrameLength { .. })));
+    }
+    let backwards = [(60, 0), (usize::MAX - 60, 20)].map(|(start, end)| start..end);
+    for wrong in backwards {
+        assert!(matches!(pointers.push(wrong.clone()), Err(PostError::OutsideSource { .. })));
+        assert!(matches!(pointers.push_each([wrong]), Err(PostError::OutsideSource { .. })));
+    }
+    // Sixteen segments, two of them for what all frames share.
+    (1..14).for_each(|_| pointers.push(last.clone()).unwrap());
+    assert_eq!(pointers.push(last.clone()), Err(mlx5_dv::queue::Full.into()));
+    assert_eq!(pointers.push(last), Err(mlx5_dv::queue::Full.into()), "and so it stays");
+    pointers.end();
+    batch.ring();
+    assert_eq!(here.queue.free(), 0);
+    let mut batch = here.queue.batch();
+    let mut full = batch.pointers(&source, 0, FrameFlags::empty()).unwrap();
+    assert_eq!(full.push(0..60), Err(mlx5_dv::queue::Full.into()), "nothing of what is in flight is written");
+    drop(full);
+    (0..14).for_each(|_| assert_eq!(there.heard(), sent));
+    here.completes(7);
+    no_violations(&sim, (here, there, pool, source));
+}
+
+#[test]
+fn a_source_is_of_one_queue_and_its_memory_stays_as_long() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let device = sim.open(0).unwrap();
+    let (mut here, other) = (Sender::of(&device, 64), Sender::of(&device, 64));
+    let (pool, foreign) = other.pool(4096);
+    assert_eq!(here.queue.batch().pointers(&foreign, 0, FrameFlags::empty()).unwrap_err(), PostError::OtherSource);
+    let text = refusal(here.queue.sq().source(&pool));
+    assert!(text.contains("protection domain"), "{text}");
+    let text = here.queue.batch().pointers(&foreign, 0, FrameFlags::empty()).unwrap_err().to_string();
+    assert!(text.contains("Sq::source"), "{text}");
+    // Memory of a source outlives both the source and its region's other holders.
+    let mkeys = || sim.handle(0).counts().mkeys;
+    let before = mkeys();
+    drop((here.pool(4096), here.pool(4096)));
+    assert_eq!(mkeys(), before + 2);
+    drop(here);
+    assert_eq!(mkeys(), before);
+    no_violations(&sim, (other, pool, foreign, device));
+
+    let mut profile = Profile::connectx5();
+    profile.ethernet.w().enhanced_multi_pkt_send_wqe(false);
+    let sim = Sim::builder().functions(2).profile(profile).build().unwrap();
+    let mut here = Sender::new(&sim, 64);
+    let (_pool, source) = here.pool(4096);
+    assert_eq!(here.queue.batch().pointers(&source, 0, FrameFlags::empty()).unwrap_err(), PostError::NoMultiPacket);
+}
+
+/// Function 1 sends back to function 0 what it hears.
+struct Reflector {
+    receiver: StridingQueue,
+    forwarder: Forwarder,
+    turns: usize,
+}
+
+impl Reflector {
+    /// With `buffers` of 8 strides, all posted: two frames of 256 bytes fill one.
+    fn new(sim: &Sim, buffers: u32) -> Self {
+        let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
+        let mut options = StridingOptions::default();
+        (options.strides, options.posted, options.spare) = (Strides::new(64, 8), buffers, 0);
+        let mut receiver = StridingQueue::new(&pd, options).unwrap();
+        receiver.listen(&[]).unwrap();
+        let forwarder = Forwarder::new(&receiver, 64).unwrap();
+        Reflector { receiver, forwarder, turns: 0 }
+    }
+
+    /// Sends back what is there, by both calls in turn.
+    fn turn(&mut self) -> usize {
+        let back = |frame: &mut [u8]| {
+            let (to, from) = frame.split_at_mut(6);
+            to.swap_with_slice(&mut from[..6]);
+        };
+        self.turns += 1;
+        let mut batch = self.forwarder.batch(FrameFlags::empty()).unwrap();
+        let mut count = 0;
+        if self.turns.is_multiple_of(2) {
+            for frame in self.receiver.burst(32).unwrap() {
+                back(frame);
+                batch.push(frame).unwrap();
+                count += 1;
+            }
+        } else {
+            let each = |frame: &mut [u8]| {
+                back(frame);
+                true
+            };
+            count = batch.push_each(self.receiver.burst(32).unwrap(), each).unwrap();
+        }
+        batch.ring();
+        count
+    }
+
+    /// Sends back so many frames.
+    fn reflect(&mut self, mut count: usize) {
+        let deadline = Instant::now() + SOON;
+        while count > 0 {
+            assert!(Instant::now() < deadline, "{count} frames did not come");
+            count -= self.turn();
+        }
+    }
+
+    /// Waits until the card has so many buffers again.
+    fn until_posted(&mut self, count: usize) {
+        let deadline = Instant::now() + SOON;
+        while self.receiver.posted() < count {
+            assert!(Instant::now() < deadline, "a buffer never came back");
+            self.turn();
+        }
+    }
+}
+
+/// Two ends of which the first hears what the other sends back.
+fn reflected(buffers: u32) -> (Sim, EthernetEnd, Reflector) {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
+    here.queue.listen(&[]).unwrap();
+    let there = Reflector::new(&sim, buffers);
+    (sim, here, there)
+}
+
+/// A frame to the reflector, and what comes back.
+fn there_and_back(here: &EthernetEnd, there: &Reflector, number: usize, len: usize) -> [Vec<u8>; 2] {
+    let payload: Vec<u8> = (14..len).map(|at| (at * 7 + number * 5) as u8).collect();
+    let mac = there.receiver.device().mac();
+    let back = [&here.device.mac().0[..], &mac.0, &[0x88, 0xb5], &payload].concat();
+    [here.frame(mac, &payload), back]
+}
+
+#[test]
+fn what_is_received_goes_back_whole_from_where_it_is() {
+    let (sim, mut here, mut there) = reflected(4);
+    for round in 0..200usize {
+        // Buffers end with a filler, a frame that fits, and the last one of a batch.
+        let frames: Vec<_> = (0..round % 4 + 1)
+            .map(|number| there_and_back(&here, &there, round + number, 60 + (round * 37 + number * 101) % 197))
+            .collect();
+        // Behind each other the frames of a round take less than two buffers.
+        for [sent, back] in &frames {
+            here.post(1);
+            here.send(sent);
+            there.reflect(1);
+            assert_eq!(here.heard(), *back, "round {round}");
+        }
+    }
+    no_violations(&sim, (here, there));
+}
+
+#[test]
+fn a_buffer_is_not_posted_while_frames_of_it_are_in_flight() {
+    let (sim, mut here, mut there) = reflected(2);
+    let [sent, back] = there_and_back(&here, &there, 0, 256);
+    let mut pass = |there: &mut Reflector| {
+        here.post(1);
+        here.send(&sent);
+        there.reflect(1);
+        assert_eq!(here.heard(), back);
+    };
+    pass(&mut there);
+    pass(&mut there);
+    // Both frames went by one buffer. The second one has no completion of its own, so it may be in flight.
+    assert!(there.receiver.burst(1).unwrap().next().is_none());
+    assert_eq!(there.receiver.posted(), 1);
+    // A frame of the other buffer asks for one.
+    pass(&mut there);
+    there.until_posted(2);
+    // So it goes on for ever, with two buffers.
+    (0..50).for_each(|_| pass(&mut there));
+    no_violations(&sim, (here, there));
+}
+
+#[test]
+fn a_batch_that_is_not_rung_sends_nothing_and_holds_nothing_for_long() {
+    let (sim, mut here, mut there) = reflected(4);
+    for round in 0..20 {
+        let [sent, back] = there_and_back(&here, &there, round, 256);
+        here.post(1);
+        here.send(&sent);
+        let deadline = Instant::now() + SOON;
+        loop {
+            let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
+            if let Some(frame) = there.receiver.burst(1).unwrap().next() {
+                batch.push(frame).unwrap();
+                drop(batch);
+                break;
+            }
+            assert!(Instant::now() < deadline, "frame {round} never came");
+        }
+        here.send(&sent);
+        there.reflect(1);
+        assert_eq!(here.heard(), back, "round {round}");
+    }
+    no_violations(&sim, (here, there));
+}
+
+#[test]
+fn packets_are_sent_on_by_another_thread() {
+    let (sim, mut here, there) = reflected(8);
+    let Reflector { mut receiver, mut forwarder, .. } = there;
+    let (to, from) = std::sync::mpsc::channel::<Packet>();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(move || {
+            for packet in from {
+                let mut batch = forwarder.batch(FrameFlags::empty()).unwrap();
+                batch.push(&packet).unwrap();
+                batch.ring();
+                // From here on only the frame in flight holds its buffer.
+                drop(packet);
+            }
+            forwarder
+        });
+        for number in 0..200 {
+            let payload: Vec<u8> = (0..number).map(|at| at as u8).collect();
+            // To all: it comes back as it was sent.
+            let sent = here.frame(Mac([0xff; 6]), &payload);
+            here.post(1);
+            here.send(&sent);
+            to.send(receiver.wait(SOON).unwrap()).unwrap();
+            assert_eq!(here.heard(), sent, "frame {number}");
+        }
+        drop(to);
+        drop(sender.join().unwrap());
+    });
+    no_violations(&sim, (here, receiver));
+}
+
+#[test]
+fn after_an_error_a_forwarder_goes_on_once_it_is_reset() {
+    let (sim, mut here, mut there) = reflected(2);
+    let [sent, back] = there_and_back(&here, &there, 3, 256);
+    for _ in 0..3 {
+        here.post(1);
+        here.send(&sent);
+        there.reflect(1);
+        assert_eq!(here.heard(), back);
+        // The frame that follows is flushed.
+        there.forwarder.sq().to_error().unwrap();
+        here.send(&sent);
+        there.reflect(1);
+        let deadline = Instant::now() + SOON;
+        let error = loop {
+            match there.forwarder.batch(FrameFlags::empty()) {
+                Ok(_) => assert!(Instant::now() < deadline, "no error"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, ForwardError::Work(_)), "{error}");
+        assert!(error.to_string().contains("WR_FLUSH_ERR"), "{error}");
+        there.forwarder.reset().unwrap();
+        // Nothing is held any more.
+        assert!(there.receiver.burst(1).unwrap().next().is_none());
+        assert_eq!(there.receiver.posted(), 2);
+    }
+    no_violations(&sim, (here, there));
+}
+
+#[test]
+fn only_what_the_receiver_has_received_is_forwarded() {
+    let (sim, here, mut there) = reflected(2);
+    let foreign = vec![0; 60];
+    let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
+    assert_eq!(batch.push(&foreign), Err(PostError::NotReceivedHere));
+    batch.ring();
+    assert_eq!(there.forwarder.free(), 64);
+    let pd = Pd::alloc(there.receiver.device()).unwrap();
+    let mut options = StridingOptions::default();
+    (options.posted, options.spare) = (1, 0);
+    let one = StridingQueue::new(&pd, options).unwrap();
+    assert!(refusal(Forwarder::new(&one, 64)).contains("buffers"));
+    assert!(refusal(Forwarder::new(&there.receiver, 1 << 20)).contains("log_max"));
+    no_violations(&sim, (here, there, one, pd));
+
+    let mut profile = Profile::connectx5();
+    profile.ethernet.w().enhanced_multi_pkt_send_wqe(false);
+    let sim = Sim::builder().functions(2).profile(profile).build().unwrap();
+    let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
+    let receiver = StridingQueue::new(&pd, StridingOptions::default()).unwrap();
+    assert!(refusal(Forwarder::new(&receiver, 64)).contains("enhanced_multi_pkt_send_wqe"));
+}
