@@ -368,7 +368,9 @@ impl Form for InPlace {
         sender.retire()?;
         let mut batch = sender.queue.batch();
         let mut pointers = batch.pointers(&self.source, 0, FrameFlags::SELDOM)?;
-        pointers.push_each((first..self.next).step_by(PLACE).map(|at| at..at + FRAME))?;
+        for at in (first..self.next).step_by(PLACE) {
+            pointers.push(at..at + FRAME)?;
+        }
         pointers.end();
         batch.ring();
         Ok(ticks() - start)

@@ -52,8 +52,8 @@ pub enum ForwardError {
 /// # }
 /// ```
 ///
-/// It belongs to one thread at a time, which need not be that of the receive queue: [`Packet`](super::striding::Packet)s can be
-/// sent on, too. Completions are asked for seldom, so it keeps the buffer of its last frame from the receive queue
+/// It belongs to one thread at a time, which need not be that of the receive queue:
+/// [`Packet`](super::striding::Packet)s can be sent on, too. Completions are asked for seldom, so it keeps the buffer of its last frame from the receive queue
 /// until it has sent frames of another one. A receive queue needs a buffer more than it has forwarders.
 ///
 /// What it sends does not come back to the receive queue, as both are of one transport domain.
@@ -315,8 +315,8 @@ impl ForwardBatch<'_> {
     /// of one. It must not be changed after this until it is sent, or it mixes old and new bytes.
     ///
     /// # Errors
-    /// [`PostError::NotReceivedHere`], [`PostError::Full`], [`PostError::FrameLength`]. The frame is not added then, and
-    /// those before it stay.
+    /// [`PostError::NotReceivedHere`], [`PostError::Full`], [`PostError::FrameLength`]. The frame is not added then,
+    /// and those before it stay.
     #[inline(always)]
     pub fn push(&mut self, frame: &[u8]) -> Result<(), PostError> {
         let address = frame.as_ptr() as usize;
@@ -324,12 +324,12 @@ impl ForwardBatch<'_> {
         self.pointing.push(&mut self.batch, self.to_card.wrapping_add(address as u64), frame.len())
     }
 
-    /// Adds those frames of a burst that `keep` does not reject, which may change them. Returns how many that were. Costs
-    /// less than a [`push`](Self::push) for each.
+    /// Adds those frames of a burst that `keep` does not reject, which may change them. Returns how many that were.
+    /// Costs less than a [`push`](Self::push) for each.
     ///
     /// # Errors
-    /// As for [`push`](Self::push). The frame is not added then and lost; those before it stay, and those behind it come
-    /// again in the next burst.
+    /// As for [`push`](Self::push): a frame that cannot be sent is lost, and those before it stay. Those behind it come
+    /// again in the next burst, as do all for which there is no room.
     #[inline(always)]
     pub fn push_each<C: Receives>(
         &mut self,
@@ -353,7 +353,7 @@ impl ForwardBatch<'_> {
                 count += usize::from(is_kept);
                 is_kept.then_some((buffer.wrapping_add(place.start.into()), place.len as usize))
             });
-            let result = self.pointing.push_some(&mut self.batch, frames.map(Ok));
+            let result = self.pointing.push_some(&mut self.batch, frames);
             burst.put_back(left.len());
             result?;
         }

@@ -437,17 +437,6 @@ fn check_length(len: usize, longest_payload: usize) -> Result<(), PostError> {
     Err(PostError::FrameLength { given: len as u64, least: ETHERNET as u64, most })
 }
 
-impl SourceBytes {
-    /// Address and length of the frame in the bytes `range`.
-    #[inline(always)]
-    fn frame(self, range: Range<usize>) -> Result<(u64, usize), PostError> {
-        if range.end > self.len || range.start > range.end {
-            return Err(PostError::OutsideSource { start: range.start, end: range.end, len: self.len });
-        }
-        Ok((self.addr.wrapping_add(range.start as u64), range.end - range.start))
-    }
-}
-
 /// How far frames that are sent in place are, without the batch that they are for: all calls name the same one.
 pub(in crate::queue) struct Pointing {
     /// The element of a frame, without its address and length.
@@ -507,12 +496,12 @@ impl Pointing {
     pub(in crate::queue) fn push_some<D: SendDoorbell>(
         &mut self,
         batch: &mut SendBatch<'_, D, Frames>,
-        mut frames: impl Iterator<Item = Result<Option<(u64, usize)>, PostError>>,
+        mut frames: impl Iterator<Item = Option<(u64, usize)>>,
     ) -> Result<(), PostError> {
         // In registers.
         let (mut segments, element, longest_payload) = (self.segments, self.element, self.longest_payload);
         let result = frames.try_for_each(|frame| {
-            if let Some((addr, len)) = frame? {
+            if let Some((addr, len)) = frame {
                 check_length(len, longest_payload)?;
                 batch.ring.store_next(&mut segments, Elements::with(element, addr, len as u32));
             }
@@ -587,26 +576,11 @@ impl<D: SendDoorbell> FramePointers<'_, '_, D> {
     /// frame is not added then, and those before it stay.
     #[inline(always)]
     pub fn push(&mut self, range: Range<usize>) -> Result<(), PostError> {
-        let (addr, len) = self.source.frame(range)?;
-        self.pointing.push(self.batch, addr, len)
-    }
-
-    /// Adds the frames in `ranges`: as [`push`](Self::push), for fewer instructions.
-    ///
-    /// # Errors
-    /// As there, of the first frame that cannot be added: those before it stay.
-    #[inline(always)]
-    pub fn push_each<I>(&mut self, ranges: I) -> Result<(), PostError>
-    where
-        I: IntoIterator<Item = Range<usize>, IntoIter: ExactSizeIterator>,
-    {
-        let (mut ranges, source) = (ranges.into_iter(), self.source);
-        while ranges.len() != 0 {
-            let room = self.pointing.room(self.batch)?;
-            self.pointing
-                .push_some(self.batch, ranges.by_ref().take(room).map(|range| source.frame(range).map(Some)))?;
+        let SourceBytes { addr, len, .. } = self.source;
+        if range.end > len || range.start > range.end {
+            return Err(PostError::OutsideSource { start: range.start, end: range.end, len });
         }
-        Ok(())
+        self.pointing.push(self.batch, addr.wrapping_add(range.start as u64), range.end - range.start)
     }
 
     /// Adds the work requests to the batch.
