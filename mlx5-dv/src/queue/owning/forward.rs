@@ -53,8 +53,9 @@ pub enum ForwardError {
 /// ```
 ///
 /// It belongs to one thread at a time, which need not be that of the receive queue:
-/// [`Packet`](super::striding::Packet)s can be sent on, too. Completions are asked for seldom, so it keeps the buffer of its last frame from the receive queue
-/// until it has sent frames of another one. A receive queue needs a buffer more than it has forwarders.
+/// [`Packet`](super::striding::Packet)s can be sent on, too. Completions are asked for seldom, so it keeps the buffer
+/// of its last frame from the receive queue until it has sent frames of another one. A receive queue needs a buffer
+/// more than it has forwarders.
 ///
 /// What it sends does not come back to the receive queue, as both are of one transport domain.
 pub struct Forwarder {
