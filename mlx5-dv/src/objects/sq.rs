@@ -402,14 +402,9 @@ impl FrameSource {
         (self.sq.identity() == sq).then_some(self.bytes)
     }
 
-    /// Address of its first byte, for the card.
-    pub(crate) fn addr(&self) -> u64 {
-        self.bytes.addr
-    }
-
-    /// The key that opens it.
-    pub(crate) fn lkey(&self) -> u32 {
-        self.bytes.lkey
+    /// The bytes, for who knows which queue it is for.
+    pub(crate) fn bytes(&self) -> SourceBytes {
+        self.bytes
     }
 
     /// The send queue.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::striding::{BufferMemory, Burst, Receives, StridingQueue};
 use crate::error::{Error, Invalid};
-use crate::objects::{AnyDoorbell, CqOptions, FrameSource, Sq, SqOptions, Tis, Uar};
+use crate::objects::{AnyDoorbell, CqOptions, FrameSource, SourceBytes, Sq, SqOptions, Tis, Uar};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{WorkError, work_of};
 use crate::queue::error::{PostError, RetireError};
@@ -123,8 +123,9 @@ impl Forwarder {
         let batch = queue.as_mut().ok_or(ForwardError::NotReset)?.batch();
         let buffer = held.begin(batch.next_index());
         let flags = flags.difference(FrameFlags::SIGNALLED) | FrameFlags::SELDOM;
-        let pointing = Pointing::new(&batch, source.lkey(), 0, flags)?;
-        let to_card = source.addr().wrapping_sub(held.memory.start as u64);
+        let SourceBytes { addr, lkey, .. } = source.bytes();
+        let pointing = Pointing::new(&batch, lkey, 0, flags)?;
+        let to_card = addr.wrapping_sub(held.memory.start as u64);
         let mut batch = ForwardBatch { batch, pointing, held, to_card, buffer: NONE, start: 0, len: 0 };
         if buffer != NONE {
             batch.go_to(buffer);

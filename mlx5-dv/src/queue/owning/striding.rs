@@ -25,7 +25,7 @@ use crate::queue::completion::joined::JoinedSegments;
 use crate::queue::completion::{CompletionQueue, PollReceived};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
-use crate::queue::receive::striding::StridingReceiveQueue;
+use crate::queue::receive::striding::{Place, StridingReceiveQueue};
 use crate::setters::setters;
 
 /// Options of a [`StridingQueue`].
@@ -473,10 +473,7 @@ impl<C: Receives> StridingQueue<C> {
             return None;
         }
         let places = self.places.get_mut(..most.min(MOST))?;
-        let count = self.cq.look(places, |received| {
-            let (start, len) = run.take(received)?;
-            Some(Place { start, len })
-        });
+        let count = self.cq.look(places, |received| run.take(received));
         Some(Found { slab: wr_id as usize, count, used: run.used() })
     }
 
@@ -605,13 +602,6 @@ type Lent = (NonNull<u8>, usize);
 
 /// Most frames of a burst.
 const MOST: usize = 64;
-
-/// Where a frame is in its buffer.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place {
-    pub(super) start: u32,
-    pub(super) len: u32,
-}
 
 /// Frames that were found: their buffer, their number, and the strides that are used with them.
 #[derive(Debug, Clone, Copy)]

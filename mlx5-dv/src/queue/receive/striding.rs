@@ -194,6 +194,13 @@ impl StridingReceiveQueue {
     }
 }
 
+/// Where a packet is in its buffer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::queue) struct Place {
+    pub(in crate::queue) start: u32,
+    pub(in crate::queue) len: u32,
+}
+
 /// Where the next packets of the oldest buffer are: for many that succeed, without its last one.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::queue) struct Run {
@@ -207,11 +214,11 @@ pub(in crate::queue) struct Run {
 }
 
 impl Run {
-    /// Takes the packet of a completion of this queue that succeeded: its start in the buffer, and its length. `None`
+    /// Takes the packet of a completion of this queue that succeeded: where it is in the buffer. `None`
     /// for whatever has to be looked at more closely by [`StridingReceiveQueue::take`]: one outside the strides, or not
     /// where it is expected, the last of the buffer, and no packet at all. Nothing changes then.
     #[inline(always)]
-    pub(in crate::queue) fn take(&mut self, received: Received) -> Option<(u32, u32)> {
+    pub(in crate::queue) fn take(&mut self, received: Received) -> Option<Place> {
         const FILLER: u32 = 1 << 15;
         let (strides, len) = (received.byte_count >> 16, received.byte_count & 0xffff);
         // A filler has the bit above the number of strides, so it ends beyond the buffer.
@@ -224,7 +231,7 @@ impl Run {
         }
         let start = self.start;
         (self.used, self.start) = (end, start + bytes);
-        Some((start, len))
+        Some(Place { start, len })
     }
 
     /// Strides that are used.

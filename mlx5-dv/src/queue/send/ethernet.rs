@@ -199,10 +199,10 @@ impl Frames {
         &self.limits
     }
 
-    /// Longest frame in bytes.
+    /// Most bytes of a frame after the Ethernet header.
     #[inline(always)]
-    pub(super) fn longest(&self) -> usize {
-        self.limits.longest
+    pub(super) fn longest_payload(&self) -> usize {
+        self.longest_payload as usize
     }
 
     /// Whether the card has all of these offloads.

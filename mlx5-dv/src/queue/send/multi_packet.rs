@@ -166,11 +166,8 @@ impl Frames {
         if frames == 0 || segments > most {
             return Err(self.why_not_several(segments, most));
         }
-        let (least, longest) = (ETHERNET, self.longest());
-        match lens.find(|len| !(least..=longest).contains(len)) {
-            Some(len) => Err(PostError::FrameLength { given: len as u64, least: least as u64, most: longest as u64 }),
-            None => Ok(segments),
-        }
+        lens.try_for_each(|len| check_length(len, self.longest_payload()))?;
+        Ok(segments)
     }
 
     #[cold]
@@ -236,7 +233,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
     #[inline(always)]
     pub fn copies(&mut self, wr_id: u64, flags: FrameFlags) -> Result<FrameCopies<'_, 'a, D>, PostError> {
         let request = self.each(wr_id, flags)?;
-        let (fill, longest_payload) = (Fill::new(self), self.service.longest() - ETHERNET);
+        let (fill, longest_payload) = (Fill::new(self), self.service.longest_payload());
         Ok(FrameCopies { batch: self, request, longest_payload, fill })
     }
 
@@ -462,7 +459,7 @@ impl Pointing {
         let (request, fill) = (batch.each(wr_id, flags)?, Fill::new(batch));
         let [element, _] = Elements::segment(&DataSegment { addr: 0, len: 0, lkey });
         let (segments, longest_payload) =
-            (batch.ring.segments(fill.index, HEADS, fill.end), batch.service.longest() - ETHERNET);
+            (batch.ring.segments(fill.index, HEADS, fill.end), batch.service.longest_payload());
         Ok(Pointing { element, longest_payload, request, fill, segments })
     }
 
