@@ -31,6 +31,13 @@ impl EthernetEnd {
         EthernetEnd { queue, region, pd, device }
     }
 
+    /// An end that receives frames to its own address and to broadcast, but no multicast.
+    pub fn listening(sim: &Sim, function: usize, options: EthernetOptions) -> Self {
+        let mut end = EthernetEnd::new(sim, function, options);
+        end.queue.listen(&[]).unwrap();
+        end
+    }
+
     /// The `index`th buffer.
     pub fn buffer(&self, index: usize) -> Buffer {
         self.region.buffer(index * BUFFER..(index + 1) * BUFFER).unwrap()
@@ -80,8 +87,7 @@ pub fn two() -> (Sim, EthernetEnd, EthernetEnd) {
 
 pub fn two_of(builder: Builder, options: EthernetOptions) -> (Sim, EthernetEnd, EthernetEnd) {
     let sim = builder.functions(2).build().unwrap();
-    let (here, mut there) = (EthernetEnd::new(&sim, 0, options.clone()), EthernetEnd::new(&sim, 1, options));
-    there.queue.listen(&[]).unwrap();
+    let (here, there) = (EthernetEnd::new(&sim, 0, options.clone()), EthernetEnd::listening(&sim, 1, options));
     (sim, here, there)
 }
 
@@ -96,6 +102,16 @@ pub fn end(sim: Sim, ends: [EthernetEnd; 2], rules: &[&str]) {
         let counts = sim.handle(function).counts();
         assert_eq!((counts.cqs, counts.mkeys, counts.umems, counts.uars), (0, 0, 0, 0), "{counts:?}");
         assert_eq!((counts.transport_domains, counts.dma_ranges, counts.pages_held), (0, 0, 0), "{counts:?}");
+    }
+}
+
+/// Checks that with `ends` all objects are destroyed, and that the card reports nothing.
+pub fn end_in_peace(sim: &Sim, ends: impl Sized) {
+    drop(ends);
+    assert_eq!(sim.violations(), []);
+    for function in 0..2 {
+        let counts = sim.handle(function).counts();
+        assert_eq!((counts.cqs, counts.mkeys, counts.umems, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");
     }
 }
 

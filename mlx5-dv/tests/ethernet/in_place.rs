@@ -3,81 +3,33 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mlx5_dv::objects::{
-    AccessFlags, CqOptions, FrameSource, MemoryRegion, Pd, Sq, SqOptions, Strides, Tis, TransportDomain, Uar,
-};
+use mlx5_dv::Mac;
+use mlx5_dv::objects::{AccessFlags, FrameSource, MemoryRegion, Pd, Strides};
+use mlx5_dv::queue::PostError;
 use mlx5_dv::queue::ethernet::{
-    EthernetOptions, EthernetSendQueue, ForwardError, Forwarder, FrameFlags, Packet, StridingOptions, StridingQueue,
+    EthernetOptions, ForwardError, Forwarder, FrameFlags, Packet, StridingOptions, StridingQueue,
 };
-use mlx5_dv::queue::{CompletionQueue, PostError};
-use mlx5_dv::{Device, Mac};
 use mlx5_open::Sim;
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{EthernetEnd, SOON, refusal};
+use crate::ends::{EthernetEnd, SOON, end_in_peace, refusal};
+use crate::sender::Sender;
 
-/// A send queue without an owner, and its completions.
-struct Sender {
-    queue: EthernetSendQueue,
-    cq: CompletionQueue,
-    pd: Arc<Pd>,
-}
-
-impl Sender {
-    fn new(sim: &Sim, wqebbs: u32) -> Self {
-        Sender::of(&sim.open(0).unwrap(), wqebbs)
-    }
-
-    fn of(device: &Arc<Device>, wqebbs: u32) -> Self {
-        let pd = Pd::alloc(device).unwrap();
-        let uar = Uar::alloc(pd.device()).unwrap();
-        let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
-        let tis = Tis::create(&TransportDomain::alloc(pd.device()).unwrap(), 0).unwrap();
-        let sq = Sq::create(&pd, &uar, &tis, cq.cq(), SqOptions::default().wqes(wqebbs)).unwrap();
-        sq.ready().unwrap();
-        Sender { queue: sq.send_queue().unwrap(), cq, pd }
-    }
-
-    /// A pool of `len` bytes, as a source of this queue.
-    fn pool(&self, len: usize) -> (Arc<MemoryRegion>, FrameSource) {
-        let region = MemoryRegion::allocate(&self.pd, len, AccessFlags::LOCAL_WRITE).unwrap();
-        let source = self.queue.sq().source(&region).unwrap();
-        (region, source)
-    }
-
-    /// Waits for the one completion of what was sent with `wr_id`.
-    fn completes(&mut self, wr_id: u64) {
-        let deadline = Instant::now() + SOON;
-        while !self.cq.is_ready() {
-            assert!(Instant::now() < deadline, "no completion");
-            std::thread::yield_now();
-        }
-        let done = self.cq.poll().unwrap().unwrap();
-        assert_eq!(self.queue.retire(&done.work), Ok(wr_id));
-        assert!(self.cq.poll().is_none(), "one completion for all");
-        assert_eq!(self.queue.free(), self.queue.capacity());
-    }
+/// A pool of `len` bytes, as a source of `sender`'s queue.
+fn pool_of(sender: &Sender, len: usize) -> (Arc<MemoryRegion>, FrameSource) {
+    let region = MemoryRegion::allocate(&sender.pd, len, AccessFlags::LOCAL_WRITE).unwrap();
+    let source = sender.queue.sq().source(&region).unwrap();
+    (region, source)
 }
 
 /// An end that hears what is sent to it.
 fn hearer(sim: &Sim) -> EthernetEnd {
-    let mut there = EthernetEnd::new(sim, 1, EthernetOptions::default());
-    there.queue.listen(&[]).unwrap();
-    there
+    EthernetEnd::listening(sim, 1, EthernetOptions::default())
 }
 
 fn frame(there: &EthernetEnd, number: usize, len: usize) -> Vec<u8> {
     let payload: Vec<u8> = (14..len).map(|at| (at * 7 + number * 5) as u8).collect();
     there.frame(there.device.mac(), &payload)
-}
-
-fn no_violations(sim: &Sim, ends: impl Sized) {
-    drop(ends);
-    assert_eq!(sim.violations(), []);
-    for function in 0..2 {
-        let counts = sim.handle(function).counts();
-        assert_eq!((counts.cqs, counts.mkeys, counts.umems, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");
-    }
 }
 
 /// Whatever their number, lengths and places, and wherever in the ring.
@@ -86,7 +38,7 @@ fn frames_of_a_pool_arrive_in_order_and_whole_round_the_ring() {
     const PLACE: usize = 1536;
     let sim = Sim::builder().functions(2).build().unwrap();
     let (mut here, mut there) = (Sender::new(&sim, 64), hearer(&sim));
-    let (pool, source) = here.pool(32 * PLACE);
+    let (pool, source) = pool_of(&here, 32 * PLACE);
     for round in 0..150usize {
         let sent: Vec<_> =
             (0..round % 31 + 1).map(|number| frame(&there, number, 14 + (number * 131 + round * 71) % 1501)).collect();
@@ -106,7 +58,7 @@ fn frames_of_a_pool_arrive_in_order_and_whole_round_the_ring() {
         }
         here.completes(round as u64);
     }
-    no_violations(&sim, (here, there, pool, source));
+    end_in_peace(&sim, (here, there, pool, source));
 }
 
 #[test]
@@ -115,7 +67,7 @@ fn a_frame_of_a_pool_that_cannot_be_sent_leaves_those_before_it() {
     let (mut here, mut there) = (Sender::new(&sim, 4), hearer(&sim));
     let longest = here.queue.sq().longest_frame();
     let len = (longest + 1).next_multiple_of(4096);
-    let (pool, source) = here.pool(len);
+    let (pool, source) = pool_of(&here, len);
     let sent = frame(&there, 1, 60);
     pool.write(len - 60, &sent);
     let mut batch = here.queue.batch();
@@ -151,7 +103,7 @@ fn a_frame_of_a_pool_that_cannot_be_sent_leaves_those_before_it() {
     drop(full);
     (0..14).for_each(|_| assert_eq!(there.heard(), sent));
     here.completes(7);
-    no_violations(&sim, (here, there, pool, source));
+    end_in_peace(&sim, (here, there, pool, source));
 }
 
 #[test]
@@ -159,7 +111,7 @@ fn a_source_is_of_one_queue_and_its_memory_stays_as_long() {
     let sim = Sim::builder().functions(2).build().unwrap();
     let device = sim.open(0).unwrap();
     let (mut here, other) = (Sender::of(&device, 64), Sender::of(&device, 64));
-    let (pool, foreign) = other.pool(4096);
+    let (pool, foreign) = pool_of(&other, 4096);
     assert_eq!(here.queue.batch().pointers(&foreign, 0, FrameFlags::empty()).unwrap_err(), PostError::OtherSource);
     let text = refusal(here.queue.sq().source(&pool));
     assert!(text.contains("protection domain"), "{text}");
@@ -168,17 +120,17 @@ fn a_source_is_of_one_queue_and_its_memory_stays_as_long() {
     // Memory of a source outlives both the source and its region's other holders.
     let mkeys = || sim.handle(0).counts().mkeys;
     let before = mkeys();
-    drop((here.pool(4096), here.pool(4096)));
+    drop((pool_of(&here, 4096), pool_of(&here, 4096)));
     assert_eq!(mkeys(), before + 2);
     drop(here);
     assert_eq!(mkeys(), before);
-    no_violations(&sim, (other, pool, foreign, device));
+    end_in_peace(&sim, (other, pool, foreign, device));
 
     let mut profile = Profile::connectx5();
     profile.ethernet.w().enhanced_multi_pkt_send_wqe(false);
     let sim = Sim::builder().functions(2).profile(profile).build().unwrap();
     let mut here = Sender::new(&sim, 64);
-    let (_pool, source) = here.pool(4096);
+    let (_pool, source) = pool_of(&here, 4096);
     assert_eq!(here.queue.batch().pointers(&source, 0, FrameFlags::empty()).unwrap_err(), PostError::NoMultiPacket);
 }
 
@@ -249,8 +201,7 @@ impl Reflector {
 /// Two ends of which the first hears what the other sends back.
 fn reflected(buffers: u32) -> (Sim, EthernetEnd, Reflector) {
     let sim = Sim::builder().functions(2).build().unwrap();
-    let mut here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
-    here.queue.listen(&[]).unwrap();
+    let here = EthernetEnd::listening(&sim, 0, EthernetOptions::default());
     let there = Reflector::new(&sim, buffers);
     (sim, here, there)
 }
@@ -279,7 +230,7 @@ fn what_is_received_goes_back_whole_from_where_it_is() {
             assert_eq!(here.heard(), *back, "round {round}");
         }
     }
-    no_violations(&sim, (here, there));
+    end_in_peace(&sim, (here, there));
 }
 
 #[test]
@@ -302,7 +253,7 @@ fn a_buffer_is_not_posted_while_frames_of_it_are_in_flight() {
     there.until_posted(2);
     // So it goes on for ever, with two buffers.
     (0..50).for_each(|_| pass(&mut there));
-    no_violations(&sim, (here, there));
+    end_in_peace(&sim, (here, there));
 }
 
 #[test]
@@ -326,7 +277,7 @@ fn a_batch_that_is_not_rung_sends_nothing_and_holds_nothing_for_long() {
         there.reflect(1);
         assert_eq!(here.heard(), back, "round {round}");
     }
-    no_violations(&sim, (here, there));
+    end_in_peace(&sim, (here, there));
 }
 
 #[test]
@@ -357,7 +308,7 @@ fn packets_are_sent_on_by_another_thread() {
         drop(to);
         drop(sender.join().unwrap());
     });
-    no_violations(&sim, (here, receiver));
+    end_in_peace(&sim, (here, receiver));
 }
 
 #[test]
@@ -387,7 +338,7 @@ fn after_an_error_a_forwarder_goes_on_once_it_is_reset() {
         assert!(there.receiver.burst(1).unwrap().next().is_none());
         assert_eq!(there.receiver.posted(), 2);
     }
-    no_violations(&sim, (here, there));
+    end_in_peace(&sim, (here, there));
 }
 
 #[test]
@@ -404,7 +355,7 @@ fn only_what_the_receiver_has_received_is_forwarded() {
     let one = StridingQueue::new(&pd, options).unwrap();
     assert!(refusal(Forwarder::new(&one, 64)).contains("buffers"));
     assert!(refusal(Forwarder::new(&there.receiver, 1 << 20)).contains("log_max"));
-    no_violations(&sim, (here, there, one, pd));
+    end_in_peace(&sim, (here, there, one, pd));
 
     let mut profile = Profile::connectx5();
     profile.ethernet.w().enhanced_multi_pkt_send_wqe(false);

@@ -15,6 +15,7 @@ mod pace;
 mod placing;
 mod refusals;
 mod rules;
+mod sender;
 mod spread;
 mod striding;
 mod tunnels;

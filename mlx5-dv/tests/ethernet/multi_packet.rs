@@ -1,37 +1,22 @@
 //! Several frames in one work request, by pointer and inline.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, Sq, SqOptions, Tis, TransportDomain, Uar};
+use mlx5_dv::objects::{AccessFlags, MemoryRegion};
+use mlx5_dv::queue::PostError;
 use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
-use mlx5_dv::queue::{CompletionQueue, PostError};
 use mlx5_open::Sim;
 use mlx5_sim::dma::Purpose;
 use mlx5_sim::profile::Profile;
 
 use crate::ends::{BUFFER, EthernetEnd};
+use crate::sender::Sender;
 
-/// A send queue without an owner, its completions, and its memory.
-struct Sender {
-    queue: mlx5_dv::queue::ethernet::EthernetSendQueue,
-    cq: CompletionQueue,
-    region: std::sync::Arc<MemoryRegion>,
-}
-
-fn sender(sim: &Sim) -> Sender {
-    sender_of(sim, 64)
-}
-
-/// With a ring of so many WQEBBs.
-fn sender_of(sim: &Sim, wqebbs: u32) -> Sender {
-    let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
-    let uar = Uar::alloc(pd.device()).unwrap();
-    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
-    let tis = Tis::create(&TransportDomain::alloc(pd.device()).unwrap(), 0).unwrap();
-    let sq = Sq::create(&pd, &uar, &tis, cq.cq(), SqOptions::default().wqes(wqebbs)).unwrap();
-    sq.ready().unwrap();
-    let region = MemoryRegion::allocate(&pd, 64 * BUFFER, AccessFlags::LOCAL_WRITE).unwrap();
-    Sender { queue: sq.send_queue().unwrap(), cq, region }
+/// With a ring of 64 WQEBBs, and memory for frames.
+fn sender(sim: &Sim) -> (Sender, Arc<MemoryRegion>) {
+    let here = Sender::new(sim, 64);
+    let region = MemoryRegion::allocate(&here.pd, 64 * BUFFER, AccessFlags::LOCAL_WRITE).unwrap();
+    (here, region)
 }
 
 fn frames(there: &EthernetEnd, lens: &[usize], round: usize) -> Vec<Vec<u8>> {
@@ -41,15 +26,13 @@ fn frames(there: &EthernetEnd, lens: &[usize], round: usize) -> Vec<Vec<u8>> {
 }
 
 fn receiver(sim: &Sim) -> EthernetEnd {
-    let mut there = EthernetEnd::new(sim, 1, EthernetOptions::default());
-    there.queue.listen(&[]).unwrap();
-    there
+    EthernetEnd::listening(sim, 1, EthernetOptions::default())
 }
 
 #[test]
 fn frames_by_pointer_and_inline_arrive_in_order_and_whole_round_the_ring() {
     let sim = Sim::builder().functions(2).build().unwrap();
-    let (mut here, mut there) = (sender(&sim), receiver(&sim));
+    let ((mut here, region), mut there) = (sender(&sim), receiver(&sim));
     for round in 0..40usize {
         let by_pointer = round % 2 == 0;
         // Inline: up to 61 segments, of 16 bytes with 4 for each frame.
@@ -63,8 +46,8 @@ fn frames_by_pointer_and_inline_arrive_in_order_and_whole_round_the_ring() {
                 .iter()
                 .enumerate()
                 .map(|(at, frame)| {
-                    here.region.write(at * BUFFER, frame);
-                    here.region.segment(at * BUFFER..at * BUFFER + frame.len())
+                    region.write(at * BUFFER, frame);
+                    region.segment(at * BUFFER..at * BUFFER + frame.len())
                 })
                 .collect();
             // SAFETY: the region outlives the queue.
@@ -76,27 +59,8 @@ fn frames_by_pointer_and_inline_arrive_in_order_and_whole_round_the_ring() {
         batch.ring();
         arrive(&mut here, &mut there, wr_id, &sent);
     }
-    drop((here, there));
+    drop((here, region, there));
     assert_eq!(sim.violations(), []);
-}
-
-/// Waits for a completion, and returns its `wr_id`.
-fn retire_next(here: &mut Sender) -> u64 {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        match here.cq.poll() {
-            Some(done) => return here.queue.retire(&done.unwrap().work).unwrap(),
-            None => std::thread::yield_now(),
-        }
-        assert!(Instant::now() < deadline, "no completion");
-    }
-}
-
-/// Waits for the one completion of what was sent with `wr_id`.
-fn completes(here: &mut Sender, wr_id: u64) {
-    assert_eq!(retire_next(here), wr_id, "one completion for all");
-    assert!(here.cq.poll().is_none());
-    assert_eq!(here.queue.free(), here.queue.capacity());
 }
 
 /// What was sent with `wr_id` is heard, in order and whole, and completes.
@@ -104,7 +68,7 @@ fn arrive(here: &mut Sender, there: &mut EthernetEnd, wr_id: u64, sent: &[Vec<u8
     for sent in sent {
         assert_eq!(there.heard(), *sent, "round {wr_id}");
     }
-    completes(here, wr_id);
+    here.completes(wr_id);
 }
 
 /// Whatever their lengths, and wherever in the ring: the last work request is full, has one frame that wraps, or ends
@@ -112,7 +76,7 @@ fn arrive(here: &mut Sender, there: &mut EthernetEnd, wr_id: u64, sent: &[Vec<u8
 #[test]
 fn frames_copied_one_by_one_arrive_in_order_and_whole_round_the_ring() {
     let sim = Sim::builder().functions(2).build().unwrap();
-    let (mut here, mut there) = (sender(&sim), receiver(&sim));
+    let ((mut here, region), mut there) = (sender(&sim), receiver(&sim));
     for round in 0..120usize {
         let lens: Vec<_> = match round % 3 {
             0 => vec![60; round % 23 + 1],
@@ -129,14 +93,14 @@ fn frames_copied_one_by_one_arrive_in_order_and_whole_round_the_ring() {
         batch.ring();
         arrive(&mut here, &mut there, wr_id, &sent);
     }
-    drop((here, there));
+    drop((here, region, there));
     assert_eq!(sim.violations(), []);
 }
 
 #[test]
 fn a_frame_that_cannot_be_copied_leaves_those_before_it() {
     let sim = Sim::builder().functions(2).build().unwrap();
-    let (mut here, mut there) = (sender_of(&sim, 32), receiver(&sim));
+    let (mut here, mut there) = (Sender::new(&sim, 32), receiver(&sim));
     let capacity = here.queue.capacity();
     let frame = frames(&there, &[60], 0).remove(0);
     let mut batch = here.queue.batch();
@@ -165,19 +129,19 @@ fn a_frame_that_cannot_be_copied_leaves_those_before_it() {
     batch.ring();
     assert_eq!(here.queue.free(), 0);
     (0..count).for_each(|_| assert_eq!(there.heard(), frame));
-    completes(&mut here, 7);
+    here.completes(7);
     drop((here, there));
     assert_eq!(sim.violations(), []);
 }
 
 /// Posts frames by one of four ways, without asking for a completion but seldom.
-fn post_seldom(here: &mut Sender, way: usize, frames: &[Vec<u8>]) -> Result<(), PostError> {
+fn post_seldom(here: &mut Sender, region: &MemoryRegion, way: usize, frames: &[Vec<u8>]) -> Result<(), PostError> {
     let mut batch = here.queue.batch();
     let inline: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
     let elements: Vec<_> = (0..frames.len())
         .map(|at| {
-            here.region.write(at * BUFFER, inline[at]);
-            here.region.segment(at * BUFFER..at * BUFFER + inline[at].len())
+            region.write(at * BUFFER, inline[at]);
+            region.segment(at * BUFFER..at * BUFFER + inline[at].len())
         })
         .collect();
     match way {
@@ -202,7 +166,7 @@ fn post_seldom(here: &mut Sender, way: usize, frames: &[Vec<u8>]) -> Result<(), 
 #[test]
 fn completions_that_are_seldom_free_the_ring() {
     let sim = Sim::builder().functions(2).build().unwrap();
-    let (mut here, mut there) = (sender(&sim), receiver(&sim));
+    let ((mut here, region), mut there) = (sender(&sim), receiver(&sim));
     let (capacity, mut posted, mut completions) = (here.queue.capacity(), 0, 0);
     for round in 0..2000usize {
         let lens: Vec<_> = (0..round % 7 + 1).map(|number| 14 + (number * 31 + round * 7) % 84).collect();
@@ -210,10 +174,10 @@ fn completions_that_are_seldom_free_the_ring() {
         there.post(sent.len());
         loop {
             let before = here.queue.free();
-            match post_seldom(&mut here, round * 5 / 3 % 4, &sent) {
+            match post_seldom(&mut here, &region, round * 5 / 3 % 4, &sent) {
                 Ok(()) => posted += before - here.queue.free(),
                 Err(PostError::Full(_)) => {
-                    retire_next(&mut here);
+                    here.retire_next();
                     completions += 1;
                     continue;
                 }
@@ -227,14 +191,14 @@ fn completions_that_are_seldom_free_the_ring() {
     }
     let quarters = posted / (capacity / 4);
     assert!(quarters > 100 && (quarters - 4..=quarters).contains(&completions), "{completions} of {quarters}");
-    drop((here, there));
+    drop((here, region, there));
     assert_eq!(sim.violations(), []);
 }
 
 #[test]
 fn many_small_frames_cost_one_doorbell_and_a_fraction_of_the_work_requests() {
     let sim = Sim::builder().functions(2).build().unwrap();
-    let (mut here, mut there) = (sender(&sim), receiver(&sim));
+    let ((mut here, region), mut there) = (sender(&sim), receiver(&sim));
     let sqn = here.queue.sq().sqn();
     let most = here.queue.sq().most_packets();
     assert_eq!(most, 61);
@@ -242,9 +206,9 @@ fn many_small_frames_cost_one_doorbell_and_a_fraction_of_the_work_requests() {
     let sent = frames(&there, &lens, 0);
     there.post(30);
     for (at, frame) in sent.iter().enumerate() {
-        here.region.write(at * BUFFER, frame);
+        region.write(at * BUFFER, frame);
     }
-    let elements: Vec<_> = (0..30).map(|at| here.region.segment(at * BUFFER..at * BUFFER + 60)).collect();
+    let elements: Vec<_> = (0..30).map(|at| region.segment(at * BUFFER..at * BUFFER + 60)).collect();
     let mut batch = here.queue.batch();
     // SAFETY: the region outlives the queue.
     unsafe { batch.send_several(0, FrameFlags::SIGNALLED, &elements).unwrap() };
@@ -258,24 +222,24 @@ fn many_small_frames_cost_one_doorbell_and_a_fraction_of_the_work_requests() {
     assert_eq!(queue.of(Purpose::Wqe).read_bytes, 8 * 64);
     assert_eq!(queue.of(Purpose::Data).read_bytes, 30 * 60);
     assert_eq!((queue.of(Purpose::Doorbell).writes, queue.of(Purpose::Cqe).writes), (1, 1));
-    drop((here, there));
+    drop((here, region, there));
     assert_eq!(sim.violations(), []);
 }
 
 #[test]
 fn what_does_not_fit_a_work_request_is_refused_and_leaves_no_trace() {
     let sim = Sim::builder().functions(2).build().unwrap();
-    let mut here = sender(&sim);
+    let (mut here, region) = sender(&sim);
     let (free, longest) = (here.queue.free(), here.queue.sq().longest_frame());
-    let element = here.region.segment(0..60);
+    let element = region.segment(0..60);
     let mut batch = here.queue.batch();
     // SAFETY: the region outlives the queue.
     let mut several = |elements: &[_]| unsafe { batch.send_several(0, FrameFlags::empty(), elements) };
     assert_eq!(several(&[]), Err(PostError::MultiPacketLength { given: 0, most: 61 }));
     assert_eq!(several(&[element; 62]), Err(PostError::MultiPacketLength { given: 62, most: 61 }));
-    let short = here.region.segment(0..13);
+    let short = region.segment(0..13);
     assert!(matches!(several(&[element, short]), Err(PostError::FrameLength { given: 13, .. })));
-    let long = here.region.segment(0..longest + 1);
+    let long = region.segment(0..longest + 1);
     assert!(matches!(several(&[element, long]), Err(PostError::FrameLength { .. })));
     let (frame, frames) = ([0u8; 200], 5);
     let inline = vec![&frame[..]; frames];
@@ -291,8 +255,8 @@ fn what_does_not_fit_a_work_request_is_refused_and_leaves_no_trace() {
     let mut profile = Profile::connectx5();
     profile.ethernet.w().enhanced_multi_pkt_send_wqe(false);
     let sim = Sim::builder().functions(2).profile(profile).build().unwrap();
-    let mut here = sender(&sim);
-    let element = here.region.segment(0..60);
+    let (mut here, region) = sender(&sim);
+    let element = region.segment(0..60);
     assert_eq!(here.queue.sq().most_packets(), 0);
     // SAFETY: the region outlives the queue.
     let refused = unsafe { here.queue.batch().send_several(0, FrameFlags::empty(), &[element]) };

@@ -10,7 +10,7 @@ use mlx5_open::Sim;
 use mlx5_sim::profile::Profile;
 use proptest::prelude::*;
 
-use crate::ends::{EthernetEnd, SOON, refusal};
+use crate::ends::{EthernetEnd, SOON, end_in_peace, refusal};
 
 fn options(strides: Strides, posted: u32, spare: u32) -> StridingOptions {
     let mut options = StridingOptions::default();
@@ -33,13 +33,6 @@ fn frame(here: &EthernetEnd, there: &StridingQueue, number: usize, len: usize) -
     here.frame(there.device().mac(), &payload)
 }
 
-fn end(sim: Sim, ends: impl Sized) {
-    drop(ends);
-    assert_eq!(sim.violations(), []);
-    let counts = sim.handle(1).counts();
-    assert_eq!((counts.cqs, counts.mkeys, counts.umems, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");
-}
-
 #[test]
 fn packets_of_every_length_share_buffers_and_what_does_not_fit_begins_a_new_one() {
     for strides in [Strides::new(64, 32), Strides::new(256, 8), Strides::new(64, 64).two_byte_shift()] {
@@ -53,7 +46,7 @@ fn packets_of_every_length_share_buffers_and_what_does_not_fit_begins_a_new_one(
             let at = packet.as_ptr() as usize % strides.bytes as usize;
             assert_eq!(at, if strides.two_byte_shift { 2 } else { 0 }, "a packet starts a stride");
         }
-        end(sim, (here, there));
+        end_in_peace(&sim, (here, there));
     }
 }
 
@@ -72,7 +65,7 @@ fn a_packet_that_is_kept_keeps_its_buffer_and_nothing_else() {
     assert_eq!(kept[..], sent[0][..]);
     drop(there);
     assert_eq!(kept[..], sent[0][..], "a packet outlives its queue");
-    end(sim, (here, kept));
+    end_in_peace(&sim, (here, kept));
 }
 
 #[test]
@@ -98,7 +91,7 @@ fn while_packets_hold_all_buffers_frames_are_lost_and_come_again_once_one_is_bac
     assert!(there.poll().unwrap().is_none() && there.posted() == 1);
     let third = send(&there, 3);
     assert_eq!(there.wait(SOON).unwrap()[..], third[..]);
-    end(sim, (here, there));
+    end_in_peace(&sim, (here, there));
 }
 
 #[test]
@@ -120,7 +113,7 @@ fn packets_go_to_other_threads() {
     }
     drop(to);
     assert_eq!(reader.join().unwrap(), 100);
-    end(sim, (here, there));
+    end_in_peace(&sim, (here, there));
 }
 
 #[test]
@@ -135,7 +128,7 @@ fn a_packet_longer_than_a_buffer_breaks_the_queue_until_it_is_reset() {
     let sent = frame(&here, &there, 1, 512);
     here.send(&sent);
     assert_eq!(there.wait(SOON).unwrap()[..], sent[..]);
-    end(sim, (here, there));
+    end_in_peace(&sim, (here, there));
 }
 
 #[test]
@@ -201,7 +194,7 @@ fn the_card_fetches_one_work_request_for_many_packets() {
     assert_eq!((wqe.reads, wqe.read_bytes), (1, 32));
     assert_eq!((data.writes, data.write_bytes), (64, 64 * 60));
     assert_eq!((cqe.writes, cqe.write_bytes), (64, 64 * 64));
-    end(sim, (here, there));
+    end_in_peace(&sim, (here, there));
 }
 
 proptest! {
@@ -238,6 +231,6 @@ proptest! {
                 prop_assert_eq!(&packet[..], &sent[..]);
             }
         }
-        end(sim, (here, there, kept));
+        end_in_peace(&sim, (here, there, kept));
     }
 }
