@@ -1,6 +1,7 @@
 //! Compressed completions: each form says what the card would have said without, in fewer bytes.
 
 use std::sync::mpsc::channel;
+use std::time::Instant;
 
 use mlx5_dv::objects::{Compression, Pd, Strides};
 use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags, Receives, StridingOptions, StridingQueue};
@@ -57,12 +58,22 @@ fn frames<C: Receives>(here: &EthernetEnd, there: &StridingQueue<C>, lens: &[usi
     lens.iter().enumerate().map(|frame| here.frame(there.device().mac(), &payload(frame))).collect()
 }
 
-/// CQEs and mini CQEs that the card wrote for the queue.
-fn completions<C: Receives>(sim: &Sim, there: &StridingQueue<C>) -> (u64, u64) {
+/// Writes of the card for the queue, and their bytes.
+fn writes<C: Receives>(sim: &Sim, there: &StridingQueue<C>, purpose: Purpose) -> (u64, u64) {
     let (rqn, traffic) = (there.rq().rqn(), sim.handle(1).traffic());
     let queue = traffic.queues.iter().find(|queue| (queue.kind, queue.number) == ("RQ", rqn)).unwrap();
-    let cqe = queue.traffic.of(Purpose::Cqe);
-    (cqe.writes, cqe.write_bytes)
+    let accesses = queue.traffic.of(purpose);
+    (accesses.writes, accesses.write_bytes)
+}
+
+/// Waits until the card has written `count` frames into the queue's buffers. A sender's completion is no sign of it:
+/// its frame may still be on the wire.
+fn until_written<C: Receives>(sim: &Sim, there: &StridingQueue<C>, count: usize) {
+    let deadline = Instant::now() + SOON;
+    while writes(sim, there, Purpose::Data).0 < count as u64 {
+        assert!(Instant::now() < deadline, "fewer than {count} frames came");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -78,7 +89,7 @@ fn sixteen_packets_cost_three_entries_in_every_form() {
         for sent in &sent {
             assert_eq!(there.wait(SOON).unwrap()[..], sent[..], "{form:?}");
         }
-        assert_eq!(completions(&sim, &there), (3, 3 * 64), "{form:?}");
+        assert_eq!(writes(&sim, &there, Purpose::Cqe), (3, 3 * 64), "{form:?}");
         assert!(there.poll().unwrap().is_none());
         drop((here, there));
         assert_eq!(sim.violations(), []);
@@ -144,6 +155,7 @@ fn a_burst_has_nothing_of_before_a_reset() {
     there.listen(&[]).unwrap();
     let old = frames(&here, &there, &[100; 20]);
     send_together(&sim, &mut here, &old);
+    until_written(&sim, &there, old.len());
     assert_eq!(there.wait(SOON).unwrap()[..], old[0][..]);
     let some: Vec<_> = there.burst(3).unwrap().map(|frame| frame.to_vec()).collect();
     assert_eq!(some, old[1..4]);
@@ -195,6 +207,7 @@ fn a_reset_in_the_middle_of_a_block_leaves_nothing_of_it() {
     there.listen(&[]).unwrap();
     let old = frames(&here, &there, &[100; 20]);
     send_together(&sim, &mut here, &old);
+    until_written(&sim, &there, old.len());
     for sent in &old[..3] {
         assert_eq!(there.wait(SOON).unwrap()[..], sent[..]);
     }

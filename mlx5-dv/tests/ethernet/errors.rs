@@ -1,7 +1,7 @@
 //! Queues that enter the error state, and recover.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx5_dv::objects::{
     FlowActions, FlowGroup, FlowMatch, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
@@ -143,7 +143,9 @@ fn a_reset_gives_back_what_completed_together_and_was_not_polled() {
 
 /// Waits until the card has completed `count` receives of `rq`.
 fn until_received(rq: &Rq, count: u32) {
+    let deadline = Instant::now() + SOON;
     while !rq.query().is_ok_and(|status| status.hw_counter == count) {
+        assert!(Instant::now() < deadline, "fewer than {count} receives completed");
         std::thread::yield_now();
     }
 }
