@@ -132,12 +132,12 @@ impl Entries {
         let received = RECEIVED | u8::from(position & (self.mask + 1) != 0);
         let to_end = (self.mask - (position & self.mask)) as usize + 1;
         let most = places.len().min(to_end);
-        let mut entry = self.slot(position);
-        let mut left = places[..most].iter_mut();
-        while let Some(place) = left.next() {
+        let (mut entry, mut index) = (self.slot(position), 0);
+        // Cheaper than an iterator: the index is what is returned, and no pointer is kept beside it.
+        while let Some(place) = places[..most].get_mut(index) {
             // SAFETY: inside the entry, one of the ring.
             if unsafe { entry.add(OP_OWN).read_volatile() } != received {
-                return most - left.len() - 1;
+                return index;
             }
             // As in `read`.
             barrier::from_device();
@@ -150,8 +150,9 @@ impl Entries {
                 )
             };
             let told = Received { byte_count: u32::from_be(byte_count), counter: u16::from_be(counter) };
-            let Some(found) = take(told) else { return most - left.len() - 1 };
+            let Some(found) = take(told) else { return index };
             *place = found;
+            index += 1;
             // SAFETY: the next entry, or the ring's end.
             entry = unsafe { entry.add(self.stride as usize) };
         }

@@ -12,9 +12,6 @@ use crate::queue::error::{PostError, RetireError};
 use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
 use crate::queue::send::multi_packet::Pointing;
 
-/// No buffer.
-const NONE: usize = usize::MAX;
-
 /// Why nothing can be forwarded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -121,16 +118,13 @@ impl Forwarder {
         }
         let Forwarder { queue, held, source, .. } = self;
         let batch = queue.as_mut().ok_or(ForwardError::NotReset)?.batch();
-        let buffer = held.begin(batch.next_index());
+        held.begin(batch.next_index());
         let flags = flags.difference(FrameFlags::SIGNALLED) | FrameFlags::SELDOM;
         let SourceBytes { addr, lkey, .. } = source.bytes();
         let pointing = Pointing::new(&batch, lkey, 0, flags)?;
         let to_card = addr.wrapping_sub(held.memory.start as u64);
-        let mut batch = ForwardBatch { batch, pointing, held, to_card, buffer: NONE, start: 0, len: 0 };
-        if buffer != NONE {
-            batch.go_to(buffer);
-        }
-        Ok(batch)
+        let current = held.latest;
+        Ok(ForwardBatch { batch, pointing, held, to_card, current })
     }
 
     /// Frees what was sent.
@@ -203,31 +197,50 @@ struct Held {
     buffers: Box<[InFlight]>,
     /// Those with [`InFlight::Batch`].
     entered: Vec<usize>,
-    /// The buffer of the last frame, or [`NONE`] before the first.
-    latest: usize,
+    /// That of the last frame, or [`HeldBuffer::NONE`] before the first.
+    latest: HeldBuffer,
+}
+
+/// A buffer that frames are sent from.
+#[derive(Clone, Copy)]
+struct HeldBuffer {
+    index: usize,
+    /// Its address and length.
+    start: usize,
+    len: usize,
+}
+
+impl HeldBuffer {
+    /// No buffer: there is none with this index, and it has no bytes.
+    const NONE: HeldBuffer = HeldBuffer { index: usize::MAX, start: 0, len: 0 };
+
+    /// Whether the byte at `address` is in it.
+    #[inline(always)]
+    fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.start) < self.len
+    }
 }
 
 impl Held {
     fn new(memory: Arc<BufferMemory>) -> Self {
         let count = memory.count();
         let buffers = vec![InFlight::Nothing; count].into();
-        Held { memory, buffers, entered: Vec::with_capacity(count), latest: NONE }
+        Held { memory, buffers, entered: Vec::with_capacity(count), latest: HeldBuffer::NONE }
     }
 
-    /// Begins a batch at `index` of the ring. Returns the latest buffer.
+    /// Begins a batch at `index` of the ring.
     #[inline(always)]
-    fn begin(&mut self, index: u32) -> usize {
+    fn begin(&mut self, index: u32) {
         if !self.entered.is_empty() {
             // Nothing of an abandoned batch is in flight.
             self.settle(index);
         }
-        self.latest
     }
 
-    /// Holds the buffer that `address` is in for frames of the batch. Returns its index.
+    /// Holds the buffer that `address` is in for frames of the batch, and returns it.
     #[cold]
     #[inline(never)]
-    fn enter(&mut self, address: usize) -> Result<usize, PostError> {
+    fn enter(&mut self, address: usize) -> Result<HeldBuffer, PostError> {
         let buffer = address.wrapping_sub(self.memory.start) >> self.memory.log_buffer;
         let in_flight = self.buffers.get_mut(buffer).ok_or(PostError::NotReceivedHere)?;
         if *in_flight == InFlight::Nothing {
@@ -237,32 +250,29 @@ impl Held {
             *in_flight = InFlight::Batch;
             self.entered.push(buffer);
         }
-        Ok(buffer)
+        let BufferMemory { start, log_buffer, .. } = *self.memory;
+        Ok(HeldBuffer { index: buffer, start: start + (buffer << log_buffer), len: 1 << log_buffer })
     }
 
-    /// What was entered is in flight until `end`.
+    /// What was entered is in flight until `end`. So is the latest buffer: the batch may begin with frames of it.
     #[inline(never)]
     fn settle(&mut self, end: u32) {
-        for buffer in self.entered.drain(..) {
+        for buffer in self.entered.drain(..).chain([self.latest.index]) {
             if let Some(in_flight) = self.buffers.get_mut(buffer) {
                 *in_flight = InFlight::Until(end);
             }
         }
     }
 
-    /// Ends a batch at `end`, of which `buffer` is the last one.
+    /// Ends a batch at `end`, of which `last` is the last one: the latest, if none was entered.
     #[inline(always)]
-    fn end(&mut self, buffer: usize, end: u32) {
+    fn end(&mut self, last: HeldBuffer, end: u32) {
         if !self.entered.is_empty() {
             self.settle(end);
+            self.latest = last;
+        } else if let Some(in_flight) = self.buffers.get_mut(last.index) {
+            *in_flight = InFlight::Until(end);
         }
-        // That of the batch before, too, whose frames may be the first of this one.
-        for buffer in [self.latest, buffer] {
-            if let Some(in_flight) = self.buffers.get_mut(buffer) {
-                *in_flight = InFlight::Until(end);
-            }
-        }
-        self.latest = buffer;
     }
 
     /// Releases the buffers of which all frames are sent that end up to `retired`, but the latest: more frames of it
@@ -272,7 +282,7 @@ impl Held {
             // Less than half of all indices apart: a ring has 2^15.
             if let InFlight::Until(end) = *in_flight
                 && end.wrapping_sub(retired) as i32 <= 0
-                && buffer != self.latest
+                && buffer != self.latest.index
             {
                 *in_flight = InFlight::Nothing;
                 self.memory.release(buffer);
@@ -288,7 +298,7 @@ impl Held {
                 self.memory.release(buffer);
             }
         }
-        self.latest = NONE;
+        self.latest = HeldBuffer::NONE;
     }
 }
 
@@ -300,10 +310,8 @@ pub struct ForwardBatch<'a> {
     held: &'a mut Held,
     /// What is added to an address of this process for the card.
     to_card: u64,
-    /// The buffer of the last frame, or [`NONE`]; its address and length, or no bytes.
-    buffer: usize,
-    start: usize,
-    len: usize,
+    /// The buffer of the last frame, or [`HeldBuffer::NONE`] before the first.
+    current: HeldBuffer,
 }
 
 impl fmt::Debug for ForwardBatch<'_> {
@@ -355,9 +363,10 @@ impl ForwardBatch<'_> {
                 count += usize::from(is_kept);
                 is_kept.then_some((buffer.wrapping_add(place.start.into()), place.len as usize))
             });
-            let result = self.pointing.push_some(&mut self.batch, frames);
-            burst.put_back(left.len());
-            result?;
+            if let Err(error) = self.pointing.push_some(&mut self.batch, frames) {
+                burst.put_back(left.len());
+                return Err(error);
+            }
         }
         Ok(count)
     }
@@ -365,31 +374,20 @@ impl ForwardBatch<'_> {
     /// Goes on with the buffer that `address` is in.
     #[inline(always)]
     fn enter_if_other(&mut self, address: usize) -> Result<(), PostError> {
-        if address.wrapping_sub(self.start) < self.len { Ok(()) } else { self.enter(address) }
-    }
-
-    /// Goes on with the buffer that `address` is in.
-    fn enter(&mut self, address: usize) -> Result<(), PostError> {
-        let buffer = self.held.enter(address)?;
-        self.go_to(buffer);
+        if !self.current.contains(address) {
+            self.current = self.held.enter(address)?;
+        }
         Ok(())
-    }
-
-    /// Frames are of `buffer` from now on.
-    #[inline(always)]
-    fn go_to(&mut self, buffer: usize) {
-        let BufferMemory { start, log_buffer, .. } = *self.held.memory;
-        (self.buffer, self.start, self.len) = (buffer, start + (buffer << log_buffer), 1 << log_buffer);
     }
 
     /// Hands the frames to the card. Without any it does nothing.
     #[inline(always)]
     pub fn ring(self) {
-        let ForwardBatch { mut batch, pointing, held, buffer, .. } = self;
+        let ForwardBatch { mut batch, pointing, held, current, .. } = self;
         // The completion frees the buffers that are not the latest.
         pointing.end(&mut batch, !held.entered.is_empty());
         if !batch.is_empty() {
-            held.end(buffer, batch.next_index());
+            held.end(current, batch.next_index());
         }
         batch.ring();
     }

@@ -453,7 +453,10 @@ impl<C: Receives> StridingQueue<C> {
     /// Passes to `keep` the next frames that [`Run`] is for, at most `most`.
     #[inline(always)]
     fn poll_run(&mut self, most: usize, mut keep: impl FnMut(Packet)) {
-        let Some(found) = self.look(most) else { return };
+        let found = self.look(most);
+        if found.count == 0 {
+            return;
+        }
         let Some(slab) = self.slabs.get(found.slab) else { return };
         for (index, place) in self.places.iter().take(found.count).enumerate() {
             let completion = self.cq.decode(index as u32);
@@ -466,15 +469,15 @@ impl<C: Receives> StridingQueue<C> {
     }
 
     /// Stores in `places` where the next frames are that [`Run`] is for, at most `most`. They are not taken yet.
-    #[inline(always)]
-    fn look(&mut self, most: usize) -> Option<Found> {
-        let (wr_id, mut run) = self.receive.as_ref()?.run()?;
-        if self.joins {
-            return None;
-        }
-        let places = self.places.get_mut(..most.min(MOST))?;
+    // Its loop needs all registers.
+    #[inline(never)]
+    fn look(&mut self, most: usize) -> Found {
+        let run = self.receive.as_ref().filter(|_| !self.joins).and_then(StridingReceiveQueue::run);
+        let (Some((wr_id, mut run)), Some(places)) = (run, self.places.get_mut(..most.min(MOST))) else {
+            return Found::NONE;
+        };
         let count = self.cq.look(places, |received| run.take(received));
-        Some(Found { slab: wr_id as usize, count, used: run.used() })
+        Found { slab: wr_id as usize, count, used: run.used() }
     }
 
     /// As [`poll`](Self::poll), for whatever comes.
@@ -525,26 +528,24 @@ impl<C: Receives> StridingQueue<C> {
         self.refill_if_due();
         let mut first = None;
         let mut found = self.look(most);
-        if found.is_none_or(|found| found.count == 0) {
+        if found.count == 0 {
             (first, found) = self.other(most)?;
         }
         let StridingQueue { receive, cq, slabs, places, .. } = self;
-        let (mut others, mut used) = (Places::NONE, 0);
-        if let Some(found) = found
-            && let (Some(slab), Some(places)) = (slabs.get(found.slab), places.get(..found.count))
-        {
-            (others, used) = (Places { bytes: slab.bytes, places }, found.used);
-        }
-        Ok(Burst { receive, cq, first, others, taken: 0, used })
+        let others = match (slabs.get(found.slab), places.get(..found.count)) {
+            (Some(slab), Some(places)) => Places { bytes: slab.bytes, places },
+            _ => Places::NONE,
+        };
+        Ok(Burst { receive, cq, first, others, taken: 0, used: found.used })
     }
 
     /// The next frame, of which [`Run::take`] knows nothing, if there is one: the first byte, and the length. With it,
     /// what [`look`](Self::look) finds behind it.
     #[cold]
     #[inline(never)]
-    fn other(&mut self, most: usize) -> Result<(Option<Lent>, Option<Found>), PacketError> {
+    fn other(&mut self, most: usize) -> Result<(Option<Lent>, Found), PacketError> {
         if most == 0 {
-            return Ok((None, None));
+            return Ok((None, Found::NONE));
         }
         while let Some(result) = self.cq.poll() {
             let Some(receive) = &mut self.receive else { continue };
@@ -562,7 +563,7 @@ impl<C: Receives> StridingQueue<C> {
                 return Ok((Some(first), self.look(most - 1)));
             }
         }
-        Ok((None, None))
+        Ok((None, Found::NONE))
     }
 
     /// Waits for the next frame: polls, then sleeps if [`StridingOptions::events`] is set.
@@ -609,6 +610,10 @@ struct Found {
     slab: usize,
     count: usize,
     used: u32,
+}
+
+impl Found {
+    const NONE: Found = Found { slab: 0, count: 0, used: 0 };
 }
 
 /// Frames of a [`StridingQueue`]: see [`StridingQueue::burst`].

@@ -209,7 +209,8 @@ pub(in crate::queue) struct Run {
     count: u32,
     /// Where the next packet starts in the buffer.
     start: u32,
-    log_bytes: u32,
+    /// Bytes of a stride.
+    stride: u32,
     shift: u32,
 }
 
@@ -223,7 +224,7 @@ impl Run {
         let (strides, len) = (received.byte_count >> 16, received.byte_count & 0xffff);
         // A filler has the bit above the number of strides, so it ends beyond the buffer.
         const { assert!(FILLER >= MOST_STRIDES) };
-        let (end, bytes) = (self.used + strides, strides << self.log_bytes);
+        let (end, bytes) = (self.used + strides, strides * self.stride);
         // Not the last one of the buffer, and with its shift not empty, nor longer than its strides.
         let is_inside = end < self.count && len.wrapping_add(self.shift).wrapping_sub(1) < bytes;
         if received.counter != self.used as u16 || !is_inside {
@@ -247,8 +248,8 @@ impl StridingReceiveQueue {
     pub(in crate::queue) fn run(&self) -> Option<(u64, Run)> {
         let StridingRing { oldest, used, strides, mask, ref wr_ids, posted, .. } = self.ring;
         let wr_id = *wr_ids.get((oldest & mask) as usize).filter(|_| oldest != posted)?;
-        let (count, log_bytes, shift) = (strides.count, strides.bytes.trailing_zeros(), strides.shift() as u32);
-        Some((wr_id, Run { used, count, start: (used << log_bytes) + shift, log_bytes, shift }))
+        let (count, stride, shift) = (strides.count, strides.bytes, strides.shift() as u32);
+        Some((wr_id, Run { used, count, start: used * stride + shift, stride, shift }))
     }
 
     /// Uses the strides up to `used`, as a [`Run`] has taken them.

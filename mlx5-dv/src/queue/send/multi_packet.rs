@@ -99,24 +99,6 @@ fn header_of(frame: &[u8]) -> [u8; INLINE_HEADER] {
     zerocopy::transmute!(header)
 }
 
-/// Frames that are in the WQE already.
-struct Stored;
-
-impl Payload for Stored {
-    #[inline(always)]
-    fn bytes(&self) -> u64 {
-        0
-    }
-
-    #[inline(always)]
-    fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
-        Ok(0)
-    }
-
-    #[inline(always)]
-    fn store(&self, _: &mut Room<'_>, _: usize) {}
-}
-
 impl Payload for Inlined<'_> {
     const LONG: bool = true;
 
@@ -275,11 +257,33 @@ struct Each {
 }
 
 impl Each {
-    /// Writes `payload`, and what stands before it, to a work request at WQEBB `index`. Returns its first eight bytes.
     #[inline(always)]
-    fn write(self, ring: &mut SendRing, index: u32, size: Size, flags: WrFlags, payload: impl Payload) -> u64 {
-        let request = Request { opcode: WqeOpcode::EnhancedMpsw, wr_id: self.wr_id, flags, imm: 0 };
-        ring.write(index, size, request, Offloads(self.flags), payload)
+    fn request(self, flags: WrFlags) -> Request {
+        Request { opcode: WqeOpcode::EnhancedMpsw, wr_id: self.wr_id, flags, imm: 0 }
+    }
+
+    /// Writes what stands before the frames of the work request at WQEBB `index`, which does not wrap. Returns its
+    /// first eight bytes.
+    #[inline(always)]
+    fn write_start(self, ring: &mut SendRing, index: u32, size: Size, flags: WrFlags) -> u64 {
+        ring.write_start(index, size, self.request(flags), Offloads(self.flags))
+    }
+}
+
+/// The room of a batch. With it, what is not inlined needs no reference to the batch, whose fields can then stay in
+/// registers.
+#[derive(Clone, Copy)]
+struct Space {
+    /// The first WQEBB without room.
+    end: u32,
+    /// Segments of the longest work request.
+    segments: usize,
+}
+
+impl Space {
+    #[inline(always)]
+    fn of<D: SendDoorbell>(batch: &SendBatch<'_, D, Frames>) -> Self {
+        Space { end: batch.end, segments: batch.service.most_segments() }
     }
 }
 
@@ -302,36 +306,45 @@ impl Fill {
     /// At the end of `batch`.
     #[inline(always)]
     fn new<D: SendDoorbell>(batch: &SendBatch<'_, D, Frames>) -> Self {
-        Fill { index: batch.next, next: HEADS, end: 0, last: None, control: 0, count: 0 }.open(batch)
+        let none = Fill { index: batch.next, next: HEADS, end: 0, last: None, control: 0, count: 0 };
+        none.open(batch.ring, Space::of(batch))
     }
 
-    /// Begins a work request, as long as possible without wrapping.
+    /// Begins a work request, as long as possible without wrapping. Without room it ends where its frames would begin.
     #[inline(always)]
-    fn open<D: SendDoorbell>(self, batch: &SendBatch<'_, D, Frames>) -> Self {
-        let wqebbs = (batch.end.wrapping_sub(self.index) as usize).min(batch.ring.extent().to_end(self.index));
-        let end = (wqebbs * (WQEBB / SEGMENT)).min(batch.service.most_segments());
+    fn open(self, ring: &SendRing, space: Space) -> Self {
+        let wqebbs = (space.end.wrapping_sub(self.index) as usize).min(ring.extent().to_end(self.index));
+        let end = (wqebbs * (WQEBB / SEGMENT)).min(space.segments).max(HEADS);
         Fill { next: HEADS, end, ..self }
     }
 
-    /// Completes the work request that is filled, of at least one frame.
+    /// Whether the work request that is filled has a frame.
     #[inline(always)]
-    fn finish(self, ring: &mut SendRing, request: Each, flags: WrFlags) -> Self {
-        let size = Size::of(self.next);
-        let control = request.write(ring, self.index, size, flags, Stored);
-        self.pass(size, control)
+    fn has_frames(&self) -> bool {
+        self.next > HEADS
     }
 
-    /// Adds the work requests to `batch`.
+    /// Completes the work request that is filled, of at least one frame, and begins another one.
     #[inline(always)]
-    fn end<D: SendDoorbell>(mut self, batch: &mut SendBatch<'_, D, Frames>, request: Each) {
-        let open = if self.next > HEADS { Size::of(self.next).wqebbs } else { 0 };
-        let flags = batch.wr_flags_to(request.flags, || self.index.wrapping_add(open.into()));
-        if self.next > HEADS {
-            self = self.finish(batch.ring, request, flags);
-        } else if flags == WrFlags::SIGNALLED
-            && let Some((index, size)) = self.last
-        {
-            request.write(batch.ring, index, size, flags, Stored);
+    fn go_on(self, ring: &mut SendRing, space: Space, request: Each) -> Self {
+        let size = Size::of(self.next);
+        let control = request.write_start(ring, self.index, size, WrFlags::empty());
+        self.pass(size, control).open(ring, space)
+    }
+
+    /// Adds the work requests to `batch`; the last one has a completion, if it is `signalled` or its flags say so.
+    #[inline(always)]
+    fn end<D: SendDoorbell>(mut self, batch: &mut SendBatch<'_, D, Frames>, request: Each, signalled: bool) {
+        if self.has_frames() {
+            let size = Size::of(self.next);
+            let end = self.index.wrapping_add(size.wqebbs.into());
+            let flags = batch.wr_flags_to(request.flags, signalled, || end);
+            let control = request.write_start(batch.ring, self.index, size, flags);
+            self = self.pass(size, control);
+        } else if let Some((index, size)) = self.last {
+            let flags = batch.wr_flags_to(request.flags, signalled, || self.index);
+            // It may wrap.
+            batch.ring.write(index, size, request.request(flags), Offloads(request.flags), ());
         }
         if let Some((_, size)) = self.last {
             (batch.next, batch.last, batch.control) = (self.index, size.wqebbs, self.control);
@@ -375,7 +388,9 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
         check_length(frame.len(), self.longest_payload)?;
         let segments = segments_of(frame);
         if self.fill.next + segments > self.fill.end {
-            let (fill, made) = make_room(self.batch, self.request, self.fill, frame);
+            let space = Space::of(self.batch);
+            let SendBatch { ring, service, .. } = &mut *self.batch;
+            let (fill, made) = make_room(ring, service, space, self.request, self.fill, frame);
             self.fill = fill;
             // Where it must wrap, it is stored already.
             if !made? {
@@ -392,36 +407,37 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
     /// Adds the work requests to the batch.
     #[inline(always)]
     pub fn end(self) {
-        self.fill.end(self.batch, self.request);
+        self.fill.end(self.batch, self.request, false);
     }
 }
 
 /// Begins another work request, with room for `frame`. `false` if that wraps: then it has this frame alone.
 #[inline(never)]
-fn make_room<D: SendDoorbell>(
-    batch: &mut SendBatch<'_, D, Frames>,
+fn make_room(
+    ring: &mut SendRing,
+    queue: &Frames,
+    space: Space,
     request: Each,
     mut fill: Fill,
     frame: &[u8],
 ) -> (Fill, Result<bool, PostError>) {
-    let (segments, most) = (HEADS + segments_of(frame), batch.service.most_segments());
+    let (segments, most) = (HEADS + segments_of(frame), space.segments);
     if segments > most {
         return (fill, Err(PostError::MultiPacketLength { given: segments - HEADS, most: most - HEADS }));
     }
-    if fill.next > HEADS {
-        fill = fill.finish(batch.ring, request, WrFlags::empty());
+    if fill.has_frames() {
+        fill = fill.go_on(ring, space, request);
     }
-    fill = fill.open(batch);
     if segments <= fill.end {
         return (fill, Ok(true));
     }
     let size = Size::of(segments);
-    if batch.end.wrapping_sub(fill.index) < size.wqebbs.into() {
+    if space.end.wrapping_sub(fill.index) < size.wqebbs.into() {
         return (fill, Err(Full.into()));
     }
-    let payload = Inlined { frames: &[frame], queue: batch.service };
-    let control = request.write(batch.ring, fill.index, size, WrFlags::empty(), payload);
-    (fill.pass(size, control).open(batch), Ok(false))
+    let payload = Inlined { frames: &[frame], queue };
+    let control = ring.write(fill.index, size, request.request(WrFlags::empty()), Offloads(request.flags), payload);
+    (fill.pass(size, control).open(ring, space), Ok(false))
 }
 
 /// Checks the length of a frame on a port whose frames have at most `longest_payload` bytes after the Ethernet header.
@@ -512,7 +528,7 @@ impl Pointing {
     #[inline(always)]
     fn make_room<D: SendDoorbell>(&mut self, batch: &mut SendBatch<'_, D, Frames>) -> Result<(), PostError> {
         if self.segments.is_full() {
-            let (fill, has_room) = next_request(batch, self.request, self.filled());
+            let (fill, has_room) = next_request(batch.ring, Space::of(batch), self.request, self.filled());
             (self.fill, self.segments) = (fill, batch.ring.segments(fill.index, HEADS, fill.end));
             has_room?;
         }
@@ -522,30 +538,22 @@ impl Pointing {
     /// How far the work request is filled.
     #[inline(always)]
     fn filled(&self) -> Fill {
-        Fill { next: self.fill.end.max(HEADS) - self.segments.left(), ..self.fill }
+        Fill { next: self.fill.end - self.segments.left(), ..self.fill }
     }
 
     /// Adds the work requests to `batch`; the last one has a completion, if it is `signalled` or its flags say so.
     #[inline(always)]
-    pub(in crate::queue) fn end<D: SendDoorbell>(mut self, batch: &mut SendBatch<'_, D, Frames>, signalled: bool) {
-        if signalled {
-            self.request.flags |= FrameFlags::SIGNALLED;
-        }
-        self.filled().end(batch, self.request);
+    pub(in crate::queue) fn end<D: SendDoorbell>(self, batch: &mut SendBatch<'_, D, Frames>, signalled: bool) {
+        self.filled().end(batch, self.request, signalled);
     }
 }
 
 /// Begins another work request of frames in place, if there is room for one.
 #[inline(never)]
-fn next_request<D: SendDoorbell>(
-    batch: &mut SendBatch<'_, D, Frames>,
-    request: Each,
-    mut fill: Fill,
-) -> (Fill, Result<(), Full>) {
-    if fill.next > HEADS {
-        fill = fill.finish(batch.ring, request, WrFlags::empty());
+fn next_request(ring: &mut SendRing, space: Space, request: Each, mut fill: Fill) -> (Fill, Result<(), Full>) {
+    if fill.has_frames() {
+        fill = fill.go_on(ring, space, request);
     }
-    fill = fill.open(batch);
     (fill, if fill.end > HEADS { Ok(()) } else { Err(Full) })
 }
 
@@ -574,10 +582,12 @@ impl<D: SendDoorbell> FramePointers<'_, '_, D> {
     #[inline(always)]
     pub fn push(&mut self, range: Range<usize>) -> Result<(), PostError> {
         let SourceBytes { addr, len, .. } = self.source;
-        if range.end > len || range.start > range.end {
-            return Err(PostError::OutsideSource { start: range.start, end: range.end, len });
+        let (start, count) = (range.start, range.end.wrapping_sub(range.start));
+        // If both hold, nothing has wrapped. A loop over frames of one length makes the second one comparison.
+        if count > len || start > len - count {
+            return Err(PostError::OutsideSource { start, end: range.end, len });
         }
-        self.pointing.push(self.batch, addr.wrapping_add(range.start as u64), range.end - range.start)
+        self.pointing.push(self.batch, addr.wrapping_add(start as u64), count)
     }
 
     /// Adds the work requests to the batch.

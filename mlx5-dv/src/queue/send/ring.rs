@@ -84,12 +84,11 @@ impl SendRing {
         Room { base: self.base, index, whole, entries: self.entries(), _ring: PhantomData }
     }
 
-    /// Segments `first` to before `end` of the WQE at WQEBB `index`, which does not wrap; none if `end` is not beyond
-    /// `first`.
+    /// Segments `first` to before `end`, not before `first`, of the WQE at WQEBB `index`, which does not wrap.
     #[inline(always)]
     pub(super) fn segments(&self, index: u32, first: usize, end: usize) -> Segments {
         let start = self.extent.offset(index) + first * SEGMENT;
-        let count = end.saturating_sub(first);
+        let count = end - first;
         debug_assert!(
             count == 0 || start + count * SEGMENT <= self.extent.bytes(),
             "{count} segments of a WQE that wraps"
@@ -283,13 +282,14 @@ impl Room<'_> {
     #[inline(always)]
     pub(super) fn remember(&mut self, wr_id: u64, wqebbs: u16) {
         let (index, entries) = (self.index, self.entries);
+        debug_assert!(!self.whole || entries.extent.whole(index, wqebbs), "{wqebbs} WQEBBs at {index} wrap");
         let length = entries.length(index);
         // SAFETY: nobody in this process has a reference to an entry (the borrow of the ring excludes it). There is
         // one byte per WQEBB, in order; these do not wrap, or each is looked up.
         unsafe {
             entries.wr_id(index).write(wr_id);
             length.write(wqebbs as u8);
-            if entries.extent.whole(index, wqebbs) {
+            if self.whole || entries.extent.whole(index, wqebbs) {
                 // One by one: for few WQEBBs a loop would be a call of memset. If the compiler knows the count, it
                 // merges the stores.
                 if wqebbs > 1 {

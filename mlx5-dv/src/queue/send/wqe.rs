@@ -160,6 +160,22 @@ pub(super) trait Payload {
     fn store(&self, room: &mut Room<'_>, at: usize);
 }
 
+/// No data, or data that is stored already.
+impl Payload for () {
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
+        Ok(0)
+    }
+
+    #[inline(always)]
+    fn store(&self, _: &mut Room<'_>, _: usize) {}
+}
+
 /// Memory to gather from or scatter to: `[ byte_count (31) | lkey | address ]` per element. Empty elements are skipped,
 /// since the card reads a count of zero as 2^31.
 pub(super) struct Elements<'a>(pub(super) &'a [DataSegment]);
@@ -287,6 +303,14 @@ impl SendRing {
         start.control[0]
     }
 
+    /// As [`write`](Self::write), for a WQE that does not wrap and whose payload is stored already.
+    #[inline(always)]
+    pub(super) fn write_start<H: Head>(&mut self, index: u32, size: Size, request: Request, head: H) -> u64 {
+        let start = self.start(index, size, request, &head);
+        fill(self.room(index, true), start, head, ());
+        start.control[0]
+    }
+
     /// How the WQE at `index` starts.
     #[inline(always)]
     fn start<H: Head>(&self, index: u32, size: Size, request: Request, head: &H) -> Start {
@@ -333,7 +357,9 @@ impl Size {
     /// That of `segments` segments.
     #[inline(always)]
     pub(super) fn of(segments: usize) -> Self {
-        Size { segments, wqebbs: segments.div_ceil(WQEBB / SEGMENT) as u16 }
+        // Cheaper than `div_ceil`, which fears an overflow.
+        const EACH: usize = WQEBB / SEGMENT;
+        Size { segments, wqebbs: ((EACH - 1 + segments) >> EACH.trailing_zeros()) as u16 }
     }
 }
 

@@ -9,7 +9,9 @@ use fastrand::Rng;
 use mlx5_dv::Mac;
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, VlanTag};
 use mlx5_dv::queue::Side;
-use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, ReceivedFrame};
+use mlx5_dv::queue::ethernet::{
+    EthernetOptions, EthernetQueue, Forwarder, FrameFlags, ReceivedFrame, StridingOptions, StridingQueue,
+};
 
 use crate::common::{Report, TRAFFIC, TestResult};
 
@@ -37,30 +39,60 @@ enum Kind {
     Ipv6,
 }
 
+/// What comes back by a striding queue, and goes out once more from where it was received.
+struct InPlace {
+    receiver: StridingQueue,
+    forwarder: Forwarder,
+}
+
+/// A frame that is under way.
+struct UnderWay {
+    /// As it has to come back.
+    wanted: Vec<u8>,
+    /// How often it goes out again.
+    again: u64,
+}
+
 /// Our end, and what is under way.
 pub struct OurEnd {
     queue: EthernetQueue,
+    /// `None` if frames come back to `queue`.
+    in_place: Option<InPlace>,
     free: Vec<Buffer>,
     received: Vec<ReceivedFrame>,
     /// Our address, and the peer's.
     pub macs: [Mac; 2],
     random: Rng,
-    /// Each frame as it has to come back.
-    under_way: HashMap<u64, Vec<u8>>,
+    under_way: HashMap<u64, UnderWay>,
     sent: u64,
     /// Of these, how many went out by multi-packet work requests.
     together: u64,
 }
 
 impl OurEnd {
-    /// Takes the function at `socket`, to send to `peer`.
+    /// Takes the function at `socket`, to send to `peer`. Frames come back to buffers of their own.
     pub fn open(socket: &Path, peer: &str) -> Result<Self, Report> {
+        let mut end = OurEnd::new(socket, peer)?;
+        end.queue.listen(&[])?;
+        Ok(end)
+    }
+
+    /// As [`open`](Self::open). Frames come back to a striding queue, and each is forwarded from there once.
+    pub fn in_place(socket: &Path, peer: &str) -> Result<Self, Report> {
+        let mut end = OurEnd::new(socket, peer)?;
+        let mut receiver = StridingQueue::new(end.queue.sq().pd(), StridingOptions::default())?;
+        receiver.listen(&[])?;
+        let forwarder = Forwarder::new(&receiver, DEPTH as u32)?;
+        end.in_place = Some(InPlace { receiver, forwarder });
+        Ok(end)
+    }
+
+    fn new(socket: &Path, peer: &str) -> Result<Self, Report> {
         let device = mlx5_open::open(&format!("vfio-user:{}", socket.display()))?;
         let pd = Pd::alloc(&device)?;
         let options = EthernetOptions::default().send_depth(2 * DEPTH as u32).recv_depth(DEPTH as u32);
         let mut queue = EthernetQueue::new(&pd, options)?;
         assert!(queue.sq().most_packets() > 1, "multi-packet work requests are what is tried");
-        queue.listen(&[])?;
         let buffers = |access| -> Result<Vec<Buffer>, Report> {
             Ok(MemoryRegion::allocate(&pd, DEPTH * BUFFER, access)?.buffers(BUFFER)?)
         };
@@ -68,6 +100,7 @@ impl OurEnd {
         queue.receives().receive_each(&mut buffers(AccessFlags::LOCAL_WRITE)?)?;
         Ok(OurEnd {
             queue,
+            in_place: None,
             free,
             received: Vec::new(),
             macs: [device.mac(), peer.parse()?],
@@ -78,8 +111,14 @@ impl OurEnd {
         })
     }
 
-    /// Sends `count` frames, which the peer sends back with their addresses swapped: each comes once and as it has to
-    /// be. Returns how many of them went out by multi-packet work requests.
+    /// How often each frame goes out.
+    pub fn times(&self) -> u64 {
+        if self.in_place.is_some() { 2 } else { 1 }
+    }
+
+    /// Sends `count` frames, which the peer sends back with their addresses swapped: each comes as it has to be, and
+    /// once for each [time](Self::times) that it goes out. Returns how many of them went out by multi-packet work
+    /// requests first.
     pub fn exchange(&mut self, count: u64) -> Result<u64, Report> {
         let (end, before) = (self.sent + count, self.together);
         let mut deadline = Instant::now() + TRAFFIC;
@@ -150,7 +189,7 @@ impl OurEnd {
             let at = l4_checksum(&bytes);
             bytes[at..at + 2].copy_from_slice(&self.random.u16(..).to_ne_bytes());
         }
-        self.under_way.insert(self.sent, wanted);
+        self.under_way.insert(self.sent, UnderWay { wanted, again: self.times() - 1 });
         self.sent += 1;
         let mut buffer = self.free.pop().ok_or("no buffer is free")?;
         buffer.set_len(BUFFER);
@@ -200,21 +239,42 @@ impl OurEnd {
             return Err(format!("{failed:?}").into());
         }
         let mut posts = Vec::new();
+        let before = self.under_way.len();
+        if let Some(InPlace { receiver, forwarder }) = &mut self.in_place {
+            let mut batch = forwarder.batch(FrameFlags::empty())?;
+            batch.push_each(receiver.burst(BURST as usize)?, |frame| came_back(&mut self.under_way, frame))?;
+            batch.ring();
+        }
+        let mut any = self.under_way.len() < before;
         for ReceivedFrame { mut buffer, completion } in self.received.drain(..) {
             assert_eq!(completion.work.side, Side::Receive);
             let mut bytes = vec![0; buffer.len()];
             buffer.read(0, &mut bytes);
-            let number = bytes.last_chunk().map_or(0, |number| u64::from_be_bytes(*number));
-            let wanted = self.under_way.remove(&number);
-            let wanted = wanted.ok_or_else(|| format!("frame {number} came twice, or of nobody: {bytes:02x?}"))?;
-            assert_eq!(bytes, wanted, "frame {number}");
+            assert!(!came_back(&mut self.under_way, &mut bytes));
             buffer.set_len(BUFFER);
             posts.push(buffer);
         }
-        let any = !posts.is_empty();
+        any |= !posts.is_empty();
         self.queue.receives().receive_each(&mut posts)?;
         Ok(any)
     }
+}
+
+/// Checks a frame that came back. Returns whether it is to go out again: its addresses are swapped then.
+fn came_back(under_way: &mut HashMap<u64, UnderWay>, frame: &mut [u8]) -> bool {
+    let number = frame.last_chunk().map_or(0, |number| u64::from_be_bytes(*number));
+    let Some(known) = under_way.get_mut(&number) else {
+        panic!("frame {number} came too often, or of nobody: {frame:02x?}");
+    };
+    assert_eq!(frame, known.wanted, "frame {number}");
+    if known.again == 0 {
+        under_way.remove(&number);
+        return false;
+    }
+    known.again -= 1;
+    let (to, from) = frame.split_at_mut(6);
+    to.swap_with_slice(&mut from[..6]);
+    true
 }
 
 /// Where the checksum of TCP or UDP is in a frame of IP.
