@@ -512,13 +512,9 @@ fn returns_ours(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     for open in [OurEnd::open, OurEnd::in_place] {
         let mut ours = open(&rig.lab.model.sockets()[2], port.trim())?;
         testpmd.forward("macswap")?;
-        let begin = Instant::now();
-        let together = ours.exchange(count).map_err(|error| rig.lab.explain(format!("{error:?}")))?;
-        let times = ours.times();
-        println!("{count} frames, {times} times each, in {:?}, {together} of them with others", begin.elapsed());
+        ours.exchange(count).map_err(|error| rig.lab.explain(format!("{error:?}")))?;
         testpmd.say("stop")?;
-        assert_eq!(testpmd.counts(0)?, [times * count; 2]);
-        assert!(together > count / 2, "{together}");
+        assert_eq!(testpmd.counts(0)?, [ours.times() * count; 2]);
     }
     testpmd.says(&["set portlist 0,1"])
 }

@@ -201,7 +201,7 @@ struct Held {
     latest: HeldBuffer,
 }
 
-/// A buffer that frames are sent from.
+/// A buffer that frames are sent from. It is kept with its bytes, as each batch needs them.
 #[derive(Clone, Copy)]
 struct HeldBuffer {
     index: usize,

@@ -298,16 +298,14 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     /// Flags of the next work request, of at most `segments` segments.
     #[inline(always)]
     pub(super) fn wr_flags(&self, flags: FrameFlags, segments: impl FnOnce() -> usize) -> WrFlags {
-        self.wr_flags_to(flags, false, || self.next.wrapping_add(Size::of(segments()).wqebbs.into()))
+        self.wr_flags_to(flags, || self.next.wrapping_add(Size::of(segments()).wqebbs.into()))
     }
 
-    /// Flags of the last of several, which ends before WQEBB `end`. It has a completion, if it is `signalled` or
-    /// `flags` say so.
+    /// Flags of the last of several, which ends before WQEBB `end`.
     #[inline(always)]
-    pub(super) fn wr_flags_to(&self, flags: FrameFlags, signalled: bool, end: impl FnOnce() -> u32) -> WrFlags {
+    pub(super) fn wr_flags_to(&self, flags: FrameFlags, end: impl FnOnce() -> u32) -> WrFlags {
         let is_due = flags.contains(FrameFlags::SELDOM) && self.ring.enters_quarter(self.next, end());
-        let completes = signalled | is_due | flags.contains(FrameFlags::SIGNALLED);
-        if completes { WrFlags::SIGNALLED } else { WrFlags::empty() }
+        if is_due || flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() }
     }
 
     #[inline(always)]

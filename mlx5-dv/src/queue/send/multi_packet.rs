@@ -335,14 +335,14 @@ impl Fill {
     /// Adds the work requests to `batch`; the last one has a completion, if it is `signalled` or its flags say so.
     #[inline(always)]
     fn end<D: SendDoorbell>(mut self, batch: &mut SendBatch<'_, D, Frames>, request: Each, signalled: bool) {
+        let flags = |end| if signalled { WrFlags::SIGNALLED } else { batch.wr_flags_to(request.flags, || end) };
         if self.has_frames() {
             let size = Size::of(self.next);
-            let end = self.index.wrapping_add(size.wqebbs.into());
-            let flags = batch.wr_flags_to(request.flags, signalled, || end);
+            let flags = flags(self.index.wrapping_add(size.wqebbs.into()));
             let control = request.write_start(batch.ring, self.index, size, flags);
             self = self.pass(size, control);
         } else if let Some((index, size)) = self.last {
-            let flags = batch.wr_flags_to(request.flags, signalled, || self.index);
+            let flags = flags(self.index);
             // It may wrap.
             batch.ring.write(index, size, request.request(flags), Offloads(request.flags), ());
         }
