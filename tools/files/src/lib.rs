@@ -35,6 +35,12 @@ const DEEPEST: u32 = 16384;
 /// The `user_data` of a request that cancels others: no operation has it.
 const CANCEL: u64 = u64::MAX;
 
+/// What is written where zeros are: from a page on, as direct I/O wants it.
+#[repr(align(4096))]
+struct Zeros([u8; 1 << 18]);
+
+static ZEROS: Zeros = Zeros([0; 1 << 18]);
+
 /// How long a queue that is dropped waits for operations, if not told otherwise, and for those that it then cancels.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -79,7 +85,14 @@ pub struct Done {
 enum Work {
     Read,
     Write,
-    Zero { len: u64 },
+    /// Gives the blocks of this many bytes back to the file system.
+    Zero {
+        len: u64,
+    },
+    /// Writes [`ZEROS`] over this many bytes, whose blocks the file system does not take back.
+    WriteZeros {
+        len: u64,
+    },
     Flush,
 }
 
@@ -90,8 +103,20 @@ struct Entry {
     work: Work,
     offset: u64,
     buffer: Option<Buffer>,
-    /// Bytes of the buffer that are done: the kernel may do fewer than all at once.
-    done: usize,
+    /// Bytes that are read or written: the kernel may do fewer than all at once.
+    done: u64,
+}
+
+impl Entry {
+    /// Bytes that are still to be read or written.
+    fn left(&self) -> u64 {
+        let len = match self.work {
+            Work::Read | Work::Write => self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64),
+            Work::WriteZeros { len } => len,
+            Work::Zero { .. } | Work::Flush => 0,
+        };
+        len - self.done
+    }
 }
 
 /// A file, and operations on it that the kernel does while the thread goes on. For one thread at a time.
@@ -167,8 +192,8 @@ impl FileQueue {
         self.start(Work::Write, offset, Some(buffer), user)
     }
 
-    /// Makes `len` bytes from byte `offset` on zeros, by giving their blocks back to the file system. A file system
-    /// that cannot reports `EOPNOTSUPP` ([`io::ErrorKind::Unsupported`]).
+    /// Makes `len` bytes from byte `offset` on zeros, by giving their blocks back to the file system, or by writing
+    /// zeros where it takes none back.
     ///
     /// # Errors
     /// [`Refused`].
@@ -208,9 +233,10 @@ impl FileQueue {
 
     /// Whether there was room.
     fn push(&mut self, request: squeue::Entry) -> bool {
-        // SAFETY: the request names this queue's file, which is open until the ring is gone, and the bytes of a buffer
-        // in `entries`: of an `ExclusiveRegion`, so nobody else reaches them, and no card has a work request on them.
-        // The buffer leaves `entries` with its completion alone; `drop` waits for that, or leaks it.
+        // SAFETY: the request names this queue's file, which is open until the ring is gone, and `ZEROS`, which the
+        // kernel reads, or the bytes of a buffer in `entries`: of an `ExclusiveRegion`, so nobody else reaches them,
+        // and no card has a work request on them. The buffer leaves `entries` with its completion alone; `drop` waits
+        // for that, or leaks it.
         let pushed = unsafe { self.ring.submission().push(&request) }.is_ok();
         self.untold |= pushed;
         pushed
@@ -240,18 +266,23 @@ impl FileQueue {
     /// The operation of `slot` has returned `result`: it is done, or goes on.
     fn completed(&mut self, slot: usize, result: i32) -> Option<Done> {
         let entry = self.entries.get_mut(slot)?.as_mut()?;
-        let left = entry.buffer.as_ref().map_or(0, |buffer| buffer.len() - entry.done);
-        let result = match usize::try_from(result) {
+        let result = match u64::try_from(result) {
             Err(_) => Err(io::Error::from_raw_os_error(result.saturating_neg())),
-            Ok(some) if some >= left => Ok(()),
+            Ok(some) if some >= entry.left() => Ok(()),
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(some) => {
                 entry.done += some;
                 Err(io::ErrorKind::Interrupted.into())
             }
         };
-        let is_cut = result.as_ref().is_err_and(|error: &io::Error| error.kind() == io::ErrorKind::Interrupted);
-        if is_cut && !self.cancelled {
+        let goes_on = match (entry.work, result.as_ref().err().map(io::Error::kind)) {
+            (Work::Zero { len }, Some(io::ErrorKind::Unsupported)) => {
+                entry.work = Work::WriteZeros { len };
+                true
+            }
+            (_, error) => error == Some(io::ErrorKind::Interrupted),
+        };
+        if goes_on && !self.cancelled {
             let request = request(&self.file, slot, entry);
             if self.push(request) {
                 return None;
@@ -319,13 +350,18 @@ fn is_passing(error: &io::Error) -> bool {
 /// What the kernel is told of the operation in `slot`: of the bytes that are not done.
 fn request(file: &File, slot: usize, entry: &mut Entry) -> squeue::Entry {
     let fd = types::Fd(file.as_raw_fd());
-    let offset = entry.offset + entry.done as u64;
-    let bytes = entry.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer.as_mut_slice()[entry.done..]);
+    let offset = entry.offset + entry.done;
+    let left = entry.left();
+    let bytes = entry.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer.as_mut_slice()[entry.done as usize..]);
     // Longer ones go on when they have done this much.
-    let len = u32::try_from(bytes.len()).unwrap_or(1 << 30);
+    let len = u32::try_from(left).unwrap_or(1 << 30);
     let made = match entry.work {
         Work::Read => opcode::Read::new(fd, bytes.as_mut_ptr(), len).offset(offset).build(),
         Work::Write => opcode::Write::new(fd, bytes.as_ptr(), len).offset(offset).build(),
+        Work::WriteZeros { .. } => {
+            let zeros = &ZEROS.0;
+            opcode::Write::new(fd, zeros.as_ptr(), len.min(zeros.len() as u32)).offset(offset).build()
+        }
         Work::Zero { len } => {
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             opcode::Fallocate::new(fd, len).offset(offset).mode(mode.bits() as i32).build()

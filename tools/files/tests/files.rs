@@ -1,7 +1,9 @@
 //! Buffers that go to a file and come back. Where the kernel refuses io_uring, it has to say so.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, MemoryRegion, Pd};
@@ -73,6 +75,52 @@ fn what_was_written_is_read_zeroed_and_flushed() {
         let expected = if done.user == 1 { 0 } else { done.user as u8 + 1 };
         assert!(done.buffer.unwrap().as_slice().iter().all(|&byte| byte == expected), "block {}", done.user);
     }
+    assert_eq!(queue.under_way(), 0);
+}
+
+/// A mount namespace with a file system of which `fallocate` is not known, until it is dropped.
+struct Ramfs(Child);
+
+impl Ramfs {
+    /// `None` where this process may not mount, of which the kernel's word is printed.
+    fn mount() -> Option<Self> {
+        let script = "mount -t ramfs none /mnt && : >/mnt/disk && echo mounted && cat";
+        let mut with = Command::new("unshare");
+        with.args(["--map-root-user", "--mount", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut mounted = Ramfs(with.spawn().unwrap());
+        let mut said = String::new();
+        BufReader::new(mounted.0.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        (said == "mounted\n").then_some(mounted)
+    }
+
+    fn file(&self) -> File {
+        let path = format!("/proc/{}/root/mnt/disk", self.0.id());
+        OpenOptions::new().read(true).write(true).open(path).unwrap()
+    }
+}
+
+impl Drop for Ramfs {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn zeros_are_written_where_the_file_system_takes_no_blocks_back() {
+    const LEN: usize = 700_000;
+    let Some(ramfs) = Ramfs::mount() else { return };
+    let file = ramfs.file();
+    file.write_all_at(&[7; LEN + 200], 0).unwrap();
+    let Some(mut queue) = queue(file.try_clone().unwrap(), 2) else { return };
+    queue.zero(100, LEN as u64, 5).unwrap();
+    let done = wait(&mut queue);
+    done.result.unwrap();
+    assert_eq!(done.user, 5);
+    let mut found = [0; LEN + 200];
+    file.read_exact_at(&mut found, 0).unwrap();
+    let zeroed = found.iter().enumerate().all(|(at, &byte)| (byte == 0) == (100..100 + LEN).contains(&at));
+    assert!(zeroed, "other bytes, or too few");
     assert_eq!(queue.under_way(), 0);
 }
 

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
 use mlx5_dv::Device;
+use mlx5_dv::clock::Clock;
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
-use mlx5_dv::queue::{Connection, ConnectionOptions};
-use mlx5_nvme::wire::{self, CmReply, CmRequest, Command, Completion, Connect, ConnectData, KeyedSgl, OffsetSgl};
+use mlx5_dv::queue::{Connection, ConnectionOptions, Side};
+use mlx5_nvme::wire::{
+    self, CmReply, CmRequest, Command, Completion, Connect, ConnectData, KeyedSgl, OffsetSgl, PropertySet,
+};
 use mlx5_nvme::{ControllerOptions, DataPlacement, Disk, Host, HostError, HostOptions, RamDisk, Target, TargetOptions};
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
@@ -103,19 +106,25 @@ fn target_and_raw(seed: u64) -> (World, Target, SocketAddr, Raw) {
     (world, target, remote, Raw::new(&devices[1]))
 }
 
-/// A good CONNECT for queue 0, with its data in the capsule.
-fn connect_capsule() -> Vec<u8> {
-    let mut data = ConnectData { cntlid: 0xffff.into(), ..ConnectData::default() };
+/// A good CONNECT for queue `qid` of `size` commands, with its data in the capsule. Queue 0 makes a controller, whose
+/// number the others name.
+fn connect_capsule(qid: u16, size: u16, cntlid: u16) -> Vec<u8> {
+    let mut data = ConnectData { cntlid: cntlid.into(), ..ConnectData::default() };
     wire::put_text(&mut data.subsystem, NQN);
     wire::put_text(&mut data.host, "nqn.2014-08.example:hostile");
     let length = (data.as_bytes().len() as u32).into();
     let sgl = OffsetSgl { length, kind: wire::sgl_type::IN_CAPSULE, ..OffsetSgl::default() };
     let connect = Connect {
         fctype: wire::fabric::CONNECT,
-        sqsize: 31.into(),
+        qid: qid.into(),
+        sqsize: (size - 1).into(),
         ..Command::new(wire::fabric::COMMAND).data(&sgl).form()
     };
     [connect.as_bytes(), data.as_bytes()].concat()
+}
+
+fn admin_capsule() -> Vec<u8> {
+    connect_capsule(0, 32, 0xffff)
 }
 
 /// Random capsules: some bytes as a host has them, others not.
@@ -125,7 +134,7 @@ fn capsule(random: &mut Random, raw: &Raw) -> Vec<u8> {
         return (0..len).map(|_| random.next() as u8).collect();
     }
     if random.below(5) == 0 {
-        return connect_capsule();
+        return admin_capsule();
     }
     let mut command = Command::read_from_bytes(&random.bytes::<64>()).unwrap();
     command.opcode = random.one_of(&[0x00, 0x01, 0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f, command.opcode]);
@@ -224,7 +233,7 @@ fn hosts_that_break_the_protocol_disturb_nobody() {
                 _ => {}
             }
             if connected && sent < 24 {
-                let bytes = if sent == 0 && round % 3 == 0 { connect_capsule() } else { capsule(&mut random, &raw) };
+                let bytes = if sent == 0 && round % 3 == 0 { admin_capsule() } else { capsule(&mut random, &raw) };
                 let mut buffer = raw.spare();
                 buffer.set_len(bytes.len().max(1));
                 buffer.write(0, &bytes);
@@ -302,6 +311,96 @@ fn a_flood_of_connections_is_answered_some_at_a_turn() {
     }
 }
 
+/// Lets the target work until it has answered.
+fn answered(world: &World, target: &mut Target, raw: &mut Raw) -> Completion {
+    for _ in 0..10_000 {
+        target.poll().unwrap();
+        world.clock().pause(Duration::from_micros(50));
+        let done = raw.connection.as_mut().unwrap().poll().unwrap();
+        if let Some(done) = done.filter(|done| done.result.as_ref().unwrap().work.side == Side::Receive) {
+            let mut bytes = [0; 16];
+            done.buffer.unwrap().read(0, &mut bytes);
+            let completion = Completion::read_from_bytes(&bytes).unwrap();
+            assert_eq!(completion.status.get() >> 1, 0);
+            return completion;
+        }
+    }
+    panic!("no answer");
+}
+
+/// Makes queue `qid` of `size` commands. Returns the controller's number.
+fn join(world: &World, target: &mut Target, (raw, remote): (&mut Raw, SocketAddr), capsule: &[u8]) -> u16 {
+    let (connect, _) = Connect::read_from_prefix(capsule).unwrap();
+    let (hrqsize, hsqsize) = (32.into(), connect.sqsize);
+    let request = CmRequest { qid: connect.qid, hrqsize, hsqsize, ..CmRequest::default() };
+    let id = raw.call(remote, request.as_bytes());
+    let mut turns = 0..10_000;
+    while !matches!(raw.manager.poll().unwrap(), Some((_, Event::ConnectResponse { .. }))) {
+        turns.next().expect("no response");
+        target.poll().unwrap();
+        world.clock().pause(Duration::from_micros(50));
+    }
+    raw.connect(id);
+    raw.manager.ready(id, &[]).unwrap();
+    let mut buffer = raw.spare();
+    buffer.set_len(capsule.len());
+    buffer.write(0, capsule);
+    raw.connection.as_mut().unwrap().send(buffer).unwrap();
+    answered(world, target, raw).result.get() as u16
+}
+
+/// Lets as much time pass as a card waits before it sends again what met no receive.
+fn pass(clock: &Clock) {
+    let end = clock.now() + Duration::from_millis(10);
+    while clock.now() < end {
+        clock.pause(Duration::from_millis(1));
+    }
+}
+
+/// Each flush takes so long that the next one comes, for which the target has posted a receive by then.
+#[test]
+fn a_flood_of_commands_is_served_some_at_a_turn() {
+    const SIZE: u16 = 4;
+    const COMMANDS: u64 = 24;
+    let world = World::new(6);
+    let cards = [Card::builder(), Card::builder().functions(2)];
+    let (cards, _) = world.simulated().joined(cards, Conditions::default()).unwrap();
+    let device = world.open(&cards[0]).unwrap();
+    let options = TargetOptions::new(NQN);
+    let remote = SocketAddr::new(device.gids()[0].address.into(), options.port);
+    let clock = world.clock().clone();
+    let disk = Nothing(move || pass(&clock));
+    let mut target = Target::new(&device, None, options, vec![Box::new(disk)]).unwrap();
+    let [mut admin, mut raw] =
+        [0, 1].map(|index| Raw::new(&world.open_with(&cards[1], index, mlx5_dv::Options::default()).unwrap()));
+    let cntlid = join(&world, &mut target, (&mut admin, remote), &admin_capsule());
+    let enable = PropertySet {
+        fctype: wire::fabric::PROPERTY_SET,
+        offset: wire::property::CC.into(),
+        value: u64::from(wire::property::CC_ENABLE | wire::property::CC_IOSQES | wire::property::CC_IOCQES).into(),
+        ..Command::new(wire::fabric::COMMAND).form()
+    };
+    admin.connection.as_mut().unwrap().send_inline_unreported(enable.as_bytes()).unwrap();
+    answered(&world, &mut target, &mut admin);
+    join(&world, &mut target, (&mut raw, remote), &connect_capsule(1, SIZE, cntlid));
+    let mut flush = Command::new(wire::io::FLUSH);
+    flush.nsid = 1.into();
+    for _ in 0..COMMANDS {
+        raw.connection.as_mut().unwrap().send_inline_unreported(flush.as_bytes()).unwrap();
+    }
+    pass(world.clock());
+    let (before, mut turns) = (target.statistics().commands, 0);
+    while target.statistics().commands < before + COMMANDS {
+        let served = target.statistics().commands;
+        target.poll().unwrap();
+        let served = target.statistics().commands - served;
+        assert!(served <= SIZE.into(), "{served} in a turn");
+        turns += 1;
+        assert!(turns <= COMMANDS, "{:?}", target.statistics());
+    }
+    assert_eq!(turns, COMMANDS / u64::from(SIZE), "more came than a turn serves");
+}
+
 /// Its card says of each answer that it has no receive, for ever, and its commands go on.
 #[test]
 fn a_host_that_takes_no_answers_loses_its_queue() {
@@ -333,10 +432,10 @@ fn a_host_that_takes_no_answers_loses_its_queue() {
     assert_eq!((ended.broken, ended.queues), (1, 0), "after {sent} commands");
 }
 
-/// A namespace of which there is nothing but its number.
-struct Nothing;
+/// A namespace of which there is nothing but its number, and what a flush does.
+struct Nothing<F>(F);
 
-impl Disk for Nothing {
+impl<F: FnMut() + Send> Disk for Nothing<F> {
     fn block_size(&self) -> u32 {
         512
     }
@@ -358,6 +457,7 @@ impl Disk for Nothing {
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
+        (self.0)();
         Ok(())
     }
 }
@@ -371,7 +471,7 @@ fn lists_of_namespaces_without_blocks_come_to_an_end() {
     let devices = cards.each_ref().map(|card| world.open(card).unwrap());
     let options = TargetOptions::new(NQN);
     let remote = SocketAddr::new(devices[0].gids()[0].address.into(), options.port);
-    let mut disks: Vec<Box<dyn Disk>> = (1..NAMESPACES).map(|_| Box::new(Nothing) as _).collect();
+    let mut disks: Vec<Box<dyn Disk>> = (1..NAMESPACES).map(|_| Box::new(Nothing(|| ())) as _).collect();
     disks.push(Box::new(RamDisk::new(64, 512).unwrap()));
     let mut target = Target::new(&devices[0], None, options, disks).unwrap();
     let (clock, mut turns) = (world.clock().clone(), 0);

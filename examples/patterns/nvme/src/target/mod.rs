@@ -325,13 +325,8 @@ impl Target {
 
     /// Answers a command that its disk is done with.
     fn finish(&mut self, finished: Finished) {
-        let Finished { pending, chunks, mut result } = finished;
-        let (task, disk) = (pending.task, &mut self.disks[pending.disk]);
-        if let (Task::Zero(len), Err(error)) = (task, &result)
-            && error.kind() == std::io::ErrorKind::Unsupported
-        {
-            result = disk.write_zeroes(pending.offset, len);
-        }
+        let Finished { pending, chunks, result } = finished;
+        let task = pending.task;
         let found = self.queues.iter().position(|(id, _)| *id == pending.connection);
         let request = found.and_then(|index| self.queues[index].1.request(&pending.ready));
         match request.filter(|_| task == Task::Read) {
