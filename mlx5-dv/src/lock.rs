@@ -4,13 +4,13 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Mutex, OnceLock,
-    atomic::{AtomicBool, AtomicU8, Ordering},
+    atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex,
-    atomic::{AtomicBool, AtomicU8, Ordering},
+    atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
 };
 #[cfg(loom)]
 pub(crate) use model::OnceLock;

@@ -79,7 +79,7 @@ impl Forwarder {
     /// `log_max_wq_sz` allows; [`Error::Memory`], [`Error::Command`].
     pub fn new<C: Receives>(receiver: &StridingQueue<C>, wqebbs: u32) -> Result<Self, Error> {
         let memory = Arc::clone(receiver.memory());
-        let buffers = memory.count();
+        let buffers = memory.senders.count();
         if buffers < 2 {
             let what = "buffers (posted and spare)";
             return Err(
@@ -223,7 +223,7 @@ impl HeldBuffer {
 
 impl Held {
     fn new(memory: Arc<BufferMemory>) -> Self {
-        let count = memory.count();
+        let count = memory.senders.count();
         let buffers = vec![InFlight::Nothing; count].into();
         Held { memory, buffers, entered: Vec::with_capacity(count), latest: HeldBuffer::NONE }
     }
@@ -244,7 +244,7 @@ impl Held {
         let buffer = address.wrapping_sub(self.memory.start) >> self.memory.log_buffer;
         let in_flight = self.buffers.get_mut(buffer).ok_or(PostError::NotReceivedHere)?;
         if *in_flight == InFlight::Nothing {
-            self.memory.hold(buffer);
+            self.memory.senders.hold(buffer);
         }
         if *in_flight != InFlight::Batch {
             *in_flight = InFlight::Batch;
@@ -285,7 +285,7 @@ impl Held {
                 && buffer != self.latest.index
             {
                 *in_flight = InFlight::Nothing;
-                self.memory.release(buffer);
+                self.memory.senders.release(buffer);
             }
         }
     }
@@ -295,7 +295,7 @@ impl Held {
         self.entered.clear();
         for (buffer, in_flight) in self.buffers.iter_mut().enumerate() {
             if std::mem::replace(in_flight, InFlight::Nothing) != InFlight::Nothing {
-                self.memory.release(buffer);
+                self.memory.senders.release(buffer);
             }
         }
         self.latest = HeldBuffer::NONE;

@@ -22,6 +22,7 @@ mod orphans;
 mod peer;
 mod queues;
 mod receives;
+mod senders;
 mod sends;
 pub(super) mod setup;
 pub(super) mod spread;

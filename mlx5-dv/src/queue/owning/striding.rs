@@ -6,10 +6,10 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::listening::Listening;
+use super::senders::Senders;
 use crate::deadline::Deadline;
 use crate::device::Device;
 use crate::error::Error;
@@ -129,8 +129,7 @@ pub(super) struct BufferMemory {
     /// Address of the first byte, and log of a buffer's size.
     pub(super) start: usize,
     pub(super) log_buffer: u32,
-    /// For each buffer, how many forwarders have frames of it in flight.
-    senders: Box<[AtomicU32]>,
+    pub(super) senders: Senders,
 }
 
 impl BufferMemory {
@@ -138,39 +137,13 @@ impl BufferMemory {
     fn allocate(pd: &Arc<Pd>, strides: Strides, count: usize) -> Result<Arc<Self>, Error> {
         let region = MemoryRegion::allocate(pd, count.saturating_mul(strides.buffer()), AccessFlags::LOCAL_WRITE)?;
         let start = region.as_ptr(0..strides.buffer())?.as_ptr() as usize;
-        let senders = (0..count).map(|_| AtomicU32::new(0)).collect();
+        let senders = Senders::new(count);
         // Both factors are powers of two: the queue's creation has checked them.
         Ok(Arc::new(BufferMemory { region, start, log_buffer: strides.buffer().trailing_zeros(), senders }))
     }
 
     pub(super) fn region(&self) -> &Arc<MemoryRegion> {
         &self.region
-    }
-
-    /// Number of buffers.
-    pub(super) fn count(&self) -> usize {
-        self.senders.len()
-    }
-
-    /// Frames of buffer `index`, which somebody still holds, will be in flight: it is not posted before
-    /// [`release`](Self::release).
-    pub(super) fn hold(&self, index: usize) {
-        if let Some(senders) = self.senders.get(index) {
-            // Whoever posts the buffer has synchronized with who held it.
-            senders.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Takes back a [`hold`](Self::hold).
-    pub(super) fn release(&self, index: usize) {
-        if let Some(senders) = self.senders.get(index) {
-            senders.fetch_sub(1, Ordering::Release);
-        }
-    }
-
-    /// Whether nobody sends from buffer `index`.
-    fn is_free(&self, index: usize) -> bool {
-        self.senders.get(index).is_some_and(|senders| senders.load(Ordering::Acquire) == 0)
     }
 }
 
@@ -408,7 +381,7 @@ impl<C: Receives> StridingQueue<C> {
             }
             let Some(index) = self.spent.pop_front() else { break };
             let Some(slab) = self.slabs.get_mut(index as usize) else { continue };
-            let is_free = Arc::get_mut(slab).is_some() && self.memory.is_free(index as usize);
+            let is_free = Arc::get_mut(slab).is_some() && self.memory.senders.is_free(index as usize);
             // SAFETY: `slab` is the only reference to these bytes, so no packet is in them, and no other is made before
             // their completion. The slabs, and with them the registered memory, stay until the queue is reset, or are
             // leaked.
