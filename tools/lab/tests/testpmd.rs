@@ -14,7 +14,7 @@ use etherparse::PacketBuilder;
 use mlx5_dv::objects::Pd;
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
 use mlx5_lab::{Build, Guest, Job, Model, Software, rounds, verbs_program};
-use our_end::OurEnd;
+use our_end::ends;
 use tempfile::TempDir;
 
 /// Functions in the order of their PCI addresses: `a`'s, testpmd's ports 0 and 1, `b`'s. The first two share a wire, so
@@ -506,10 +506,9 @@ fn times(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
 /// Port 0 sends our own frames back, of random sizes, headers and offloads, many by one work request: each is counted
 /// and has its contents unchanged. So are those that we then send once more from where they were received.
 fn returns_ours(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
-    let count = rounds(10_000, 10_000_000) as u64;
     let port = rig.check(&format!("{FUNCTIONS}\ncat /sys/bus/pci/devices/$2/net/*/address"))?;
     testpmd.say("set portlist 0")?;
-    for open in [OurEnd::open, OurEnd::in_place] {
+    for (open, count) in ends() {
         let mut ours = open(&rig.lab.model.sockets()[2], port.trim())?;
         testpmd.forward("macswap")?;
         ours.exchange(count).map_err(|error| rig.lab.explain(format!("{error:?}")))?;

@@ -12,6 +12,7 @@ use mlx5_dv::queue::Side;
 use mlx5_dv::queue::ethernet::{
     EthernetOptions, EthernetQueue, Forwarder, FrameFlags, ReceivedFrame, StridingOptions, StridingQueue,
 };
+use mlx5_lab::rounds;
 
 use crate::common::{Report, TRAFFIC, TestResult};
 
@@ -69,16 +70,24 @@ pub struct OurEnd {
     together: u64,
 }
 
+/// Opens an end on the function at a socket, whose peer has a MAC address.
+type Open = fn(&Path, &str) -> Result<OurEnd, Report>;
+
+/// Each kind of end, and how many frames it exchanges.
+pub fn ends() -> [(Open, u64); 2] {
+    [(OurEnd::open, rounds(10_000, 10_000_000) as u64), (OurEnd::in_place, rounds(10_000, 1_000_000) as u64)]
+}
+
 impl OurEnd {
     /// Takes the function at `socket`, to send to `peer`. Frames come back to buffers of their own.
-    pub fn open(socket: &Path, peer: &str) -> Result<Self, Report> {
+    fn open(socket: &Path, peer: &str) -> Result<Self, Report> {
         let mut end = OurEnd::new(socket, peer)?;
         end.queue.listen(&[])?;
         Ok(end)
     }
 
     /// As [`open`](Self::open). Frames come back to a striding queue, and each is forwarded from there once.
-    pub fn in_place(socket: &Path, peer: &str) -> Result<Self, Report> {
+    fn in_place(socket: &Path, peer: &str) -> Result<Self, Report> {
         let mut end = OurEnd::new(socket, peer)?;
         let mut receiver = StridingQueue::new(end.queue.sq().pd(), StridingOptions::default())?;
         receiver.listen(&[])?;

@@ -1,12 +1,10 @@
 //! The forms of queues that mlx5e may choose: striding receive queues, compressed completions, multi-packet WQEs. Each
 //! is switched on and off under traffic, whose contents are compared, and mlx5e's own counters say that it was used.
 
-use mlx5_lab::rounds;
-
 use crate::common::{SOON, TestResult};
 use crate::counters;
 use crate::net::Net;
-use crate::our_end::OurEnd;
+use crate::our_end::ends;
 use crate::traffic;
 
 /// Private flags of both ends, each `on` or `off`: striding receive queues, compression, multi-packet WQEs.
@@ -83,9 +81,8 @@ ip netns exec a ethtool -K eth0 gro on rx-vlan-filter on
 /// Our own frames, of random sizes, headers and offloads, many by one work request, come back by mlx5e, each once and
 /// with its contents unchanged. So do those that we then send once more from where they were received.
 pub fn our_frames_come_back(net: &Net) -> TestResult {
-    let count = rounds(10_000, 10_000_000) as u64;
     let theirs = net.run("a", "cat /sys/class/net/eth0/address")?;
-    for open in [OurEnd::open, OurEnd::in_place] {
+    for (open, count) in ends() {
         let mut ours = open(&net.lab.model.sockets()[2], theirs.trim())?;
         net.check(&format!("set -- {} {}\n{RETURN}", theirs.trim(), ours.macs[0]), SOON)?;
         let before = [net.counter("a", "rx_packets_phy")?, net.counter("a", "tx_packets_phy")?];
