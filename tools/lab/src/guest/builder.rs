@@ -207,8 +207,19 @@ impl GuestBuilder {
         self
     }
 
-    /// Sets up the lab if needed, boots the guest, and returns when it accepts commands.
+    /// Sets up the lab if needed, boots the guest, and returns when it accepts commands. Boots once more, if QEMU's
+    /// emulator made the kernel fail.
     pub fn boot(self) -> Result<Guest, GuestError> {
+        match self.boot_once() {
+            Err(GuestError::Boot { evidence, .. }) if evidence.shows_emulator_fault() => {
+                say(&format!("guest {} boots again: QEMU ran a breakpoint that its kernel had removed", self.name));
+                self.boot_once()
+            }
+            booted => booted,
+        }
+    }
+
+    fn boot_once(&self) -> Result<Guest, GuestError> {
         let prepared = self.prepare(false)?;
         let mut command = self.command(&prepared)?;
         let said = open_log(&prepared.logs.qemu())?;

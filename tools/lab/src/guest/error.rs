@@ -18,6 +18,15 @@ pub struct Evidence {
     pub tail: String,
 }
 
+impl Evidence {
+    /// Whether the kernel met a breakpoint that is not its own. While it rewrites instructions that processors run, it
+    /// puts breakpoints there; with several processors on threads of their own, QEMU's emulator may run one that is
+    /// gone already. It is rare, and happens on busy hosts.
+    pub(super) fn shows_emulator_fault(&self) -> bool {
+        self.tail.contains("Oops: int3")
+    }
+}
+
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "logs in {}, ending:\n{}", self.logs.display(), self.tail)
@@ -92,4 +101,16 @@ pub enum GuestError {
     /// The connection to the guest broke.
     #[error("cannot talk to the guest")]
     Channel(#[source] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_breakpoint_of_nobody_is_the_emulators_fault() {
+        let evidence = |tail: &str| Evidence { logs: PathBuf::new(), tail: tail.to_owned() };
+        assert!(evidence("[console]\n[    4.66] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n").shows_emulator_fault());
+        assert!(!evidence("[console]\n[    4.66] Oops: general protection fault\n").shows_emulator_fault());
+    }
 }
