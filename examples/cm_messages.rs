@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
-use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service, UDP_QKEY};
+use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Service, UDP_QKEY};
 use mlx5_dv::objects::{AccessFlags, AddressHandle, Buffer, ExclusiveRegion, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, DatagramOptions, DatagramQueue, GRH, Operation, Side};
-use mlx5_examples::managed::{End, EndOptions, PATIENCE};
+use mlx5_examples::managed::{End, EndOptions, PATIENCE, route};
 use mlx5_examples::pingpong::Failure;
 use mlx5_open::program;
 
@@ -135,7 +135,7 @@ impl<'a> Streams<'a> {
         for _ in 0..self.options.connections {
             let stream = self.stream()?;
             let parameters = Parameters::new(stream.connection.queue_pair().qpn(), 0);
-            waiting.insert(self.manager.connect(remote, Route::default(), &parameters)?, stream);
+            waiting.insert(self.manager.connect(remote, route(), &parameters)?, stream);
         }
         while self.connected < self.options.connections {
             match next_event(&mut self.manager)? {
