@@ -328,11 +328,10 @@ fn answered(world: &World, target: &mut Target, raw: &mut Raw) -> Completion {
     panic!("no answer");
 }
 
-/// Makes queue `qid` of `size` commands. Returns the controller's number.
+/// Makes the queue that `capsule`, a good CONNECT, asks for. Returns the controller's number.
 fn join(world: &World, target: &mut Target, (raw, remote): (&mut Raw, SocketAddr), capsule: &[u8]) -> u16 {
     let (connect, _) = Connect::read_from_prefix(capsule).unwrap();
-    let (hrqsize, hsqsize) = (32.into(), connect.sqsize);
-    let request = CmRequest { qid: connect.qid, hrqsize, hsqsize, ..CmRequest::default() };
+    let request = CmRequest { qid: connect.qid, hrqsize: 32.into(), hsqsize: connect.sqsize, ..CmRequest::default() };
     let id = raw.call(remote, request.as_bytes());
     let mut turns = 0..10_000;
     while !matches!(raw.manager.poll().unwrap(), Some((_, Event::ConnectResponse { .. }))) {
