@@ -2,6 +2,7 @@
 
 pub use mlx5_prm::caps::CapPage;
 use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, OdpCap, RoceCap};
+use mlx5_prm::cmd::CmdStatus;
 use mlx5_prm::ctx::AtomicMode;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::limits::{self, Card, number_at};
@@ -268,11 +269,16 @@ impl Card for Caps {
 }
 
 impl CommandError {
-    /// Adds the reasons: the fields of `input` that exceed the card's capabilities, if firmware refused the command.
+    /// Adds the reasons: the fields of `input` that exceed the card's capabilities, if firmware refused the command; or
+    /// how many objects there may be, if nothing else is exceeded.
     pub(crate) fn because(mut self, input: &[u8], caps: &Caps) -> Self {
-        if let CommandErrorKind::Status { reason, .. } = &mut self.kind {
+        if let CommandErrorKind::Status { status, reason, .. } = &mut self.kind {
             let broken = limits::check(input, caps);
             *reason = broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            let is_unexplained = *status == CmdStatus::ExceedsLimit && reason.is_empty();
+            if let Some(count) = limits::count_of(input).filter(|_| is_unexplained) {
+                *reason = format!("more objects than {count}, perhaps");
+            }
         }
         self
     }

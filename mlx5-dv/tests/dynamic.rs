@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mlx5_dv::objects::{
     AccessFlags, AddressPath, AnyDoorbell, CqOptions, DcTarget, DciStreams, Dct, DctOptions, MemoryRegion, Pd,
-    QpOptions, QueuePair, Srq, SrqOptions, Uar,
+    QpOptions, QueuePair, ReservedQpns, Srq, SrqOptions, Uar,
 };
 use mlx5_dv::queue::{
     CompletionQueue, ConnectionOptions, DcInitiator, DcReceiver, Done, Operation, RetireError, WrFlags,
@@ -394,4 +394,39 @@ fn what_makes_no_sense_is_refused() {
     let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
     let error = DcInitiator::new(&pd, &ConnectionOptions::default()).unwrap_err();
     assert!(matches!(error, Error::Unsupported { capability: "dct", .. }), "{error}");
+}
+
+#[test]
+fn reserved_numbers_are_no_queue_pair_s_until_they_are_given_back() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let (ours, theirs) = (ReservedQpns::alloc(&device).unwrap(), ReservedQpns::alloc(&device).unwrap());
+    assert_eq!((ours.numbers().len(), theirs.numbers().len()), (64, 64));
+    assert!(ours.numbers().all(|number| number < 1 << 24 && !theirs.numbers().contains(&number)));
+    let initiator = DcInitiator::new(&Pd::alloc(&device).unwrap(), &ConnectionOptions::default()).unwrap();
+    let qpn = initiator.queue_pair().qpn();
+    assert!(!ours.numbers().contains(&qpn) && !theirs.numbers().contains(&qpn));
+
+    let first = ours.numbers();
+    ReservedQpns::destroy(ours).unwrap();
+    assert_eq!(ReservedQpns::alloc(&device).unwrap().numbers(), first);
+}
+
+#[test]
+fn reserved_numbers_that_a_card_has_not_are_refused_by_name() {
+    let mut profile = Profile::connectx5();
+    profile.general_2.w().log_max_num_reserved_qpn(6);
+    let sim = Sim::builder().profile(profile.clone()).build().unwrap();
+    let device = sim.open(0).unwrap();
+    let all = ReservedQpns::alloc(&device).unwrap();
+    let error = ReservedQpns::alloc(&device).unwrap_err().to_string();
+    assert!(error.contains("more objects than log_max_num_reserved_qpn"), "{error}");
+    drop(all);
+    ReservedQpns::alloc(&device).unwrap();
+
+    profile.general_max.w().general_obj_types(0);
+    profile.general_current.w().general_obj_types(0);
+    let sim = Sim::builder().profile(profile).build().unwrap();
+    let error = ReservedQpns::alloc(&sim.open(0).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("general_obj_types"), "{error}");
 }

@@ -630,4 +630,13 @@ pub const BESIDE: &[Row] = &[
         ["mlx5_ib::perftest", "mlx5_ib::ucx", "mlx5_ib::a_connectx7_has_pages_on_demand_and_streams"],
         "How DC looks on the wire is not public: the software card speaks it with software cards alone. The judges' own queue pairs, on the software card. It announces streams of an initiator as `connectx7`"
     ),
+    row!(
+        ["reserved numbers of queue pairs (libmlx5's reserved_qpn_alloc, reserved_qpn_dealloc)"],
+        Whole,
+        [ReservedQpns::alloc, ReservedQpns::numbers, ReservedQpns::destroy],
+        EVERY,
+        "DC",
+        ["devx::reserved_numbers_are_libmlx5_s_or_ours"],
+        "For the connection manager, which tells connections of one initiator apart by them. A run at a time, as the card has them"
+    ),
 ];

@@ -355,8 +355,11 @@ layout! {
     pub struct CmdHcaCap2: 0x100, "mlx5_ifc_cmd_hca_cap_2_bits" {
         0x10 [31] migratable: bool,
         0x10 [23] dp_ordering_force: bool,
+        0x10 [20:16] log_max_num_reserved_qpn: u8,
         0x10 [13] query_vuid: bool,
+        0x10 [12:8] log_reserved_qpn_granularity: u8,
         0x10 [7] umr_log_entity_size_5: bool,
+        0x10 [4:0] log_reserved_qpn_max_alloc: u8,
         0x14 [31:24] max_reformat_insert_size: u8,
         0x14 [23:16] max_reformat_insert_offset: u8,
         0x14 [15:8] max_reformat_remove_size: u8,

@@ -26,6 +26,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 mod card;
+mod counts;
 mod input;
 mod lists;
 mod read;
@@ -35,6 +36,7 @@ mod set_hca_cap;
 mod tests;
 
 pub use card::{Card, Violation};
+pub use counts::count_of;
 use input::Numbers;
 pub use input::number_at;
 pub use lists::check as check_lists;

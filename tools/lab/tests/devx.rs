@@ -69,6 +69,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
         "fast_keys",
         "moderation",
         "now",
+        "reserved_qpns",
         "segments",
         "shared",
         "xrc_domain",
@@ -93,6 +94,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     our_clock_is_that_of_libmlx5(&lab)?;
     bytes_come_in_the_order_that_libmlx5_tells(&lab)?;
     options_and_events_are_those_of_libmlx5(&lab)?;
+    reserved_numbers_are_libmlx5_s_or_ours(&lab)?;
     processes_share_what_they_export(&lab)?;
     memory_of_a_dma_buf_is_written_and_read(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
@@ -538,6 +540,27 @@ fn options_and_events_are_those_of_libmlx5(lab: &Lab) -> TestResult {
         assert!(said.contains("us, and moderated in "), "{said}");
     }
     Ok(())
+}
+
+/// While we have reserved numbers of queue pairs, libmlx5 gets others, more than one object has; and all are given back.
+fn reserved_numbers_are_libmlx5_s_or_ours(lab: &Lab) -> TestResult {
+    let theirs = format!("{C_PROGRAMS}/reserved_qpns mlx5_0 0");
+    let said = lab.check(&format!("reserved_qpns -d devx:mlx5_0 {theirs} 2>&1 && {theirs} 2>&1"), TRAFFIC)?;
+    let runs: Vec<(u32, u32)> = said
+        .lines()
+        .filter_map(|line| line.split_once("reserved 0x")?.1.split_once(" to 0x"))
+        .filter_map(|(first, last)| Some((hex(first)?, hex(last)?)))
+        .collect();
+    let [ours, theirs, again] = runs[..] else { return Err(said.into()) };
+    assert_eq!((ours.1 - ours.0, theirs.1 - theirs.0), (63, 99), "{said}");
+    assert!(ours.1 < theirs.0 || theirs.1 < ours.0, "{said}");
+    assert_eq!(again.0, ours.0, "{said}");
+    Ok(())
+}
+
+/// A number in hexadecimal digits.
+fn hex(digits: &str) -> Option<u32> {
+    u32::from_str_radix(digits.trim(), 16).ok()
 }
 
 /// A process exports its context, a protection domain, a memory region and memory on the card to another one, which

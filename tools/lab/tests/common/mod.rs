@@ -55,6 +55,7 @@ pub fn build() -> Result<Build, Report> {
         "poll_data",
         "frames",
         "segments",
+        "reserved_qpns",
         "tuning",
         "tcp",
         "spread",

@@ -23,6 +23,10 @@ pub const UNJUDGED: &[Group] = &[
         "WaitCqSeg SendEnableSeg WaitSeg CmdHcaCap.wait_on_data CmdHcaCap.wait_on_time",
     ),
     (
+        "in DPDK: the kernel reserves the bits, and libmlx5 asks for the granularity alone",
+        "CmdHcaCap2.log_max_num_reserved_qpn CmdHcaCap2.log_reserved_qpn_max_alloc",
+    ),
+    (
         "commands that DPDK alone sends",
         "QueryMatchSampleInfoIn QueryMatchSampleInfoOut QueryRegexpParamsIn QueryRegexpParamsOut RegexpParams \
          QueryRegexpRegisterIn QueryRegexpRegisterOut",

@@ -19,6 +19,7 @@ mod page {
     pub(super) const FLOW_TABLE: u16 = 7;
     pub(super) const QOS: u16 = 12;
     pub(super) const DEVICE_MEMORY: u16 = 15;
+    pub(super) const GENERAL_2: u16 = 32;
 }
 
 /// The next object's number, if the current limit allows one more. `SET_HCA_CAP` may lower the limit below the table's
@@ -46,6 +47,7 @@ impl Capabilities {
             page::ETHERNET if self.general.max.eth_net_offloads() => Ok(Layout::as_bytes(&self.ethernet)),
             page::FLOW_TABLE if self.general.max.nic_flow_table() => Ok(Layout::as_bytes(&self.flow_table)),
             page::QOS if self.general.max.qos() => Ok(Layout::as_bytes(&self.qos)),
+            page::GENERAL_2 if self.general.max.hca_cap_2() => Ok(Layout::as_bytes(&self.general_2)),
             page::DEVICE_MEMORY if self.general.max.device_memory() => Ok(Layout::as_bytes(&self.device_memory)),
             _ => Err(Syndrome::UnknownCapabilityPage),
         }

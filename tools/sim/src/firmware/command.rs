@@ -6,8 +6,8 @@ use mlx5_prm::layout::Layout;
 use super::answer::{Answer, Request, Stop};
 use super::syndromes::Syndrome;
 use super::{
-    counter, cq, dct, eq, flow, flow_action, hca, l2_table, lag, memic, mkey, multicast, page_fault, pages, pd, qp,
-    qp_state, rate, register, roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, vxlan, xrcd,
+    counter, cq, dct, eq, flow, flow_action, general_object, hca, l2_table, lag, memic, mkey, multicast, page_fault,
+    pages, pd, qp, qp_state, rate, register, roce, rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, vxlan, xrcd,
 };
 use crate::function::{Function, HcaState};
 use crate::objects::{DRIVER, SHARED};
@@ -80,7 +80,7 @@ impl HcaState {
     }
 }
 
-/// The commands for which `op_mod` has a meaning; their handlers check it.
+/// The commands for which `op_mod` has a meaning, or that have another field in its place; their handlers check it.
 fn takes_op_mod(opcode: Opcode) -> bool {
     use Opcode::*;
     matches!(
@@ -89,7 +89,7 @@ fn takes_op_mod(opcode: Opcode) -> bool {
     ) || matches!(
         opcode,
         AccessRegisterUser | QueryVportState | ModifyVportState | SetFlowTableRoot | SetFlowTableEntry
-    )
+    ) || matches!(opcode, CreateGeneralObject | QueryGeneralObject | DestroyGeneralObject)
 }
 
 /// A command of fixed length.
@@ -214,6 +214,9 @@ commands! {
     DrainDct => fixed dct::drain,
     ArmDctForKeyViolation => fixed dct::arm,
     DestroyDct => fixed dct::destroy,
+    CreateGeneralObject => listed general_object::create,
+    QueryGeneralObject => fixed general_object::query,
+    DestroyGeneralObject => fixed general_object::destroy,
     AllocXrcd => fixed xrcd::alloc,
     DeallocXrcd => fixed xrcd::dealloc,
     CreateRmp => listed srq::create_rmp,

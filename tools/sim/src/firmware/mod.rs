@@ -24,6 +24,7 @@ mod ece;
 mod eq;
 mod flow;
 mod flow_action;
+mod general_object;
 mod hca;
 mod l2_table;
 mod lag;

@@ -93,6 +93,8 @@ syndromes! {
     0x040a NoSuchXrcd BadResource "no such XRC domain",
     0x040b NoSuchSrq BadResource "no such shared receive queue of this kind",
 
+    0x040c NoSuchGeneralObject BadResource "no such general object of this type",
+
     0x044a NoSuchSq BadResource "no such send queue",
     0x044b NoSuchRq BadResource "no such receive queue",
     0x044c NoSuchTis BadResource "no such TIS",
@@ -141,6 +143,8 @@ syndromes! {
     0x060a TooManyXrcds ExceedsLimit "more XRC domains than log_max_xrcd allows",
     0x060c TooManyUserContexts ExceedsLimit "more user contexts than log_max_uctx allows",
     0x060b TooManySrqs ExceedsLimit "more shared receive queues than log_max_srq or log_max_rmp allows",
+
+    0x060d TooManyReservedQpns ExceedsLimit "more reserved queue pair numbers than log_max_num_reserved_qpn allows",
 
     0x064a TooManySqs ExceedsLimit "more send queues than log_max_sq allows",
     0x064b TooManyRqs ExceedsLimit "more receive queues than log_max_rq allows",
@@ -219,6 +223,11 @@ syndromes! {
     0x1043 DctFeature BadParameter "dctc asks for a feature that the function does not announce",
     0x1044 DctState BadResourceState "the dynamically connected target is drained already",
     0x1045 DctNotDrained BadResourceState "DRAIN_DCT comes before DESTROY_DCT",
+
+    // General objects.
+    0x1301 ObjectType BadParameter "obj_type is not one of general_obj_types",
+    0x1302 Alias BadParameter "alias_object: there are no aliases of other functions' objects",
+    0x1303 ReservedQpnRange BadParameter "log_obj_range is not log_reserved_qpn_granularity, which is all that one object may have",
 
     // State changes of queue pairs.
     0x0c01 WrongState BadQpState "the queue pair is not in the state that the transition starts from",

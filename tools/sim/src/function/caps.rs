@@ -1,8 +1,8 @@
 //! Capability pages of a function: maximum and current values. PRM "SET_HCA_CAP".
 
 use mlx5_prm::caps::{
-    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, OdpCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps,
-    QosCap, RoceCap,
+    AtomicCaps, CmdHcaCap, CmdHcaCap2, DeviceMemCap, FlowTableNicCap, OdpCap, OdpSchemeCap,
+    PerProtocolNetworkingOffloadCaps, QosCap, RoceCap,
 };
 
 use crate::profile::Profile;
@@ -18,6 +18,7 @@ pub struct Capabilities {
     pub(crate) ethernet: PerProtocolNetworkingOffloadCaps,
     pub(crate) flow_table: FlowTableNicCap,
     pub(crate) qos: QosCap,
+    pub(crate) general_2: CmdHcaCap2,
     pub(crate) device_memory: DeviceMemCap,
 }
 
@@ -39,6 +40,7 @@ impl Capabilities {
             ethernet: profile.ethernet,
             flow_table: profile.flow_table,
             qos: profile.qos,
+            general_2: profile.general_2,
             device_memory: profile.device_memory,
         }
     }
@@ -85,6 +87,11 @@ impl Capabilities {
     /// Quality of service capabilities.
     pub fn qos(&self) -> &QosCap {
         &self.qos
+    }
+
+    /// The second page of general capabilities.
+    pub fn general_2(&self) -> &CmdHcaCap2 {
+        &self.general_2
     }
 
     /// Device memory capabilities, if there is any.

@@ -20,6 +20,7 @@ pub(crate) enum Context {
     Counter = 320,
     Srq = 192,
     Xrcd = 48,
+    ReservedQpns = 16,
     /// SQ, RQ or RQT.
     Queue = 448,
     /// TIS or TIR.

@@ -115,6 +115,10 @@ pub struct QueueCounter {
     pub local_ack_timeout_err: u32,
 }
 
+/// A run of queue pair numbers that no queue pair gets.
+#[derive(Debug)]
+pub struct ReservedQpns;
+
 /// Tables of queues: an engine borrows one queue and, beside it, the rest of the function.
 #[derive(Debug)]
 pub struct Queues {
@@ -129,6 +133,8 @@ pub struct Queues {
     /// Connections of targets, and channels of initiators' streams, hidden from software; numbers above all targets.
     /// They belong to nobody.
     pub connections: Table<Qp>,
+    /// Numbers of no queue, above all others. By the upper bits of a number, which are those of its whole run.
+    pub reserved: Table<ReservedQpns>,
 }
 
 impl Queues {
@@ -138,13 +144,18 @@ impl Queues {
         let first_sq = 1u32 << caps.log_max_qp();
         let first_rq = first_sq + (1 << caps.log_max_sq());
         let first_dct = first_rq + (1 << caps.log_max_rq());
+        let first_connection = first_dct + MOST_DCTS;
+        let log_run = profile.general_2.log_reserved_qpn_granularity();
+        let first_reserved = (first_connection + MOST_CONNECTIONS).div_ceil(1 << log_run);
+        let runs = (1u32 << profile.general_2.log_max_num_reserved_qpn()) >> log_run;
         Queues {
             // The reserved queue pair numbers are never allocated.
             qps: Table::new(FIRST_QP, first_sq - FIRST_QP),
             sqs: Table::new(first_sq, 1 << caps.log_max_sq()),
             rqs: Table::new(first_rq, 1 << caps.log_max_rq()),
             dcts: Table::new(first_dct, MOST_DCTS),
-            connections: Table::new(first_dct + MOST_DCTS, MOST_CONNECTIONS),
+            connections: Table::new(first_connection, MOST_CONNECTIONS),
+            reserved: Table::new(first_reserved, runs),
         }
     }
 
@@ -166,7 +177,7 @@ impl Queues {
 
     /// Number of queues of all kinds.
     pub fn count(&self) -> usize {
-        self.qps.len() + self.sqs.len() + self.rqs.len() + self.dcts.len()
+        self.qps.len() + self.sqs.len() + self.rqs.len() + self.dcts.len() + self.reserved.len()
     }
 
     /// Sets the user context on whose behalf queues are used and created: see [`Table::act_for`].
@@ -175,11 +186,16 @@ impl Queues {
         self.sqs.act_for(uid);
         self.rqs.act_for(uid);
         self.dcts.act_for(uid);
+        self.reserved.act_for(uid);
     }
 
     /// Number of queues of user context `uid`.
     pub fn owned_by(&self, uid: u16) -> usize {
-        self.qps.owned_by(uid) + self.sqs.owned_by(uid) + self.rqs.owned_by(uid) + self.dcts.owned_by(uid)
+        self.qps.owned_by(uid)
+            + self.sqs.owned_by(uid)
+            + self.rqs.owned_by(uid)
+            + self.dcts.owned_by(uid)
+            + self.reserved.owned_by(uid)
     }
 }
 

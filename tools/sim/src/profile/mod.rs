@@ -10,14 +10,15 @@
 mod pages;
 
 use mlx5_prm::caps::{
-    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, OdpCap, PerProtocolNetworkingOffloadCaps, QosCap, RoceCap,
-    TimestampCap,
+    AtomicCaps, CmdHcaCap, CmdHcaCap2, DeviceMemCap, FlowTableNicCap, OdpCap, PerProtocolNetworkingOffloadCaps, QosCap,
+    RoceCap, TimestampCap,
 };
 
 #[cfg(test)]
 pub(crate) use pages::odp_scheme;
 use pages::{
-    LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, odp, odp_after_enable, qos, roce,
+    LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, general_2, odp, odp_after_enable, qos,
+    roce,
 };
 pub(crate) use pages::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD, UCTX_RAW_TX};
 
@@ -68,6 +69,8 @@ pub struct Profile {
     pub flow_table: FlowTableNicCap,
     /// Quality of service capabilities: rate limits.
     pub qos: QosCap,
+    /// General device capabilities, second page.
+    pub general_2: CmdHcaCap2,
     /// Device memory. UAR pages end where it begins.
     pub device_memory: DeviceMemCap,
 }
@@ -115,6 +118,7 @@ impl Profile {
             ethernet: ethernet(),
             flow_table: flow_table(),
             qos: qos(),
+            general_2: general_2(),
             device_memory: device_memory(),
         }
     }

@@ -1,11 +1,12 @@
 //! The capability pages, field by field.
 
 use mlx5_prm::caps::{
-    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
+    AtomicCaps, CmdHcaCap, CmdHcaCap2, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
     LroMaxMsgSzMode, OdpCap, OdpPerTransportServiceCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps, QosCap,
     RoceCap,
 };
 use mlx5_prm::layout::Be32;
+use mlx5_prm::obj::ObjType;
 
 /// Bit of `uctx_cap` and `uctx.cap`: raw Ethernet send queues are allowed.
 pub(crate) const UCTX_RAW_TX: u32 = 1 << 0;
@@ -87,7 +88,9 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .log_max_vlan_list(12)
         .cmdif_checksum(3)
         .device_frequency_mhz(khz / 1000)
-        .device_frequency_khz(khz);
+        .device_frequency_khz(khz)
+        .hca_cap_2(true)
+        .general_obj_types(1 << ObjType::ReservedQpn.number());
     caps.w()
         .eth_net_offloads(true)
         .nic_flow_table(true)
@@ -268,6 +271,13 @@ pub(super) fn qos() -> QosCap {
         .packet_pacing_min_rate(1)
         .packet_pacing_max_rate(100_000_000)
         .packet_pacing_rate_table_size(128);
+    caps
+}
+
+/// Reserved numbers of queue pairs: all objects have the same number of them.
+pub(super) fn general_2() -> CmdHcaCap2 {
+    let mut caps = CmdHcaCap2::ZERO;
+    caps.w().log_max_num_reserved_qpn(16).log_reserved_qpn_granularity(6).log_reserved_qpn_max_alloc(6);
     caps
 }
 

@@ -47,6 +47,8 @@ const GENERAL: &[Honoured] = &[
     ("qp_data_in_order", "firmware/qp.rs", ".qp_data_in_order()"),
     ("ud", "firmware/qp.rs", "caps.ud()"),
     ("xrc", "firmware/xrcd.rs", "caps.xrc()"),
+    ("hca_cap_2", "firmware/caps.rs", "page::GENERAL_2 if"),
+    ("general_obj_types", "firmware/general_object.rs", ".general_obj_types()"),
     ("dct", "firmware/dct.rs", "caps.dct()"),
     ("log_max_ra_req_dc", "firmware/qp_state.rs", "caps.log_max_ra_req_dc()"),
     ("log_max_ra_res_dc", "engine/dynamic.rs", ".log_max_ra_res_dc()"),
@@ -214,6 +216,13 @@ const QOS: &[Honoured] = &[
     ("packet_pacing_rate_table_size", "firmware/rate.rs", "caps.packet_pacing_rate_table_size()"),
 ];
 
+const GENERAL_2: &[Honoured] = &[
+    ("log_max_num_reserved_qpn", "objects/mod.rs", "general_2.log_max_num_reserved_qpn()"),
+    ("log_reserved_qpn_granularity", "firmware/general_object.rs", ".log_reserved_qpn_granularity()"),
+    // The same: no object has more numbers than another.
+    ("log_reserved_qpn_max_alloc", "firmware/general_object.rs", "log_obj_range() != log_run(f)"),
+];
+
 const ROCE: &[Honoured] = &[
     ("sw_r_roce_src_udp_port", "firmware/qp_state.rs", "udp_sport()"),
     ("l3_type", "firmware/roce.rs", "L3_IPV6"),
@@ -327,6 +336,8 @@ fn every_capability_is_honoured_somewhere() {
     check(&memory, DEVICE_MEMORY);
     let qos: Vec<_> = profiles.iter().map(|profile| set_in(&profile.qos)).collect();
     check(&qos, QOS);
+    let second: Vec<_> = profiles.iter().map(|profile| set_in(&profile.general_2)).collect();
+    check(&second, GENERAL_2);
     let tables: Vec<_> = profiles
         .iter()
         .flat_map(|profile| {

@@ -155,7 +155,7 @@ fn capabilities_are_set_within_their_maximum() {
     reserved.w().capability(&bytes);
     assert_eq!(client.refused(&reserved), Syndrome::ReservedSet);
     let mut query = QueryHcaCapIn::default();
-    for page in [5, 6, 11, 0x20] {
+    for page in [5, 6, 11, 13] {
         query.w().op_mod(page << 1);
         assert_eq!(client.refused(&query), Syndrome::UnknownCapabilityPage);
     }

@@ -49,11 +49,21 @@ const LIMITS: &[Syndrome] = &[
     Syndrome::RoceVersion,
     Syndrome::RateIndex,
     Syndrome::RateRange,
+    Syndrome::ObjectType,
+    Syndrome::ReservedQpnRange,
 ];
+
+/// What mlx5-prm says of a command before it is answered.
+#[derive(Debug)]
+struct Said {
+    broken: Vec<String>,
+    /// The capability that bounds the number of objects.
+    count: Option<&'static str>,
+}
 
 /// Checks each answered command.
 #[derive(Debug, Default)]
-pub(in crate::firmware) struct Judge(BTreeMap<u32, Vec<String>>);
+pub(in crate::firmware) struct Judge(BTreeMap<u32, Said>);
 
 impl Observer for Judge {
     /// Fails if table and model disagree.
@@ -61,15 +71,21 @@ impl Observer for Judge {
         match what {
             Seen::Command { slot, input, caps } => {
                 let broken = limits::check(input, caps).into_iter().chain(limits::check_lists(input));
-                self.0.insert(slot, broken.map(|one| one.to_string()).collect());
+                let broken = broken.map(|one| one.to_string()).collect();
+                self.0.insert(slot, Said { broken, count: limits::count_of(input) });
             }
             Seen::Answer { slot, output, delivery: DeliveryStatus::Ok } => {
                 let (Some(said), Some(header)) = (self.0.remove(&slot), OutputHeader::read(output)) else { return };
-                let refusal = LIMITS.iter().find(|syndrome| syndrome.number() == header.syndrome());
+                let refusal = Syndrome::ALL.iter().find(|syndrome| syndrome.number() == header.syndrome());
                 match (header.status(), refusal) {
-                    (CmdStatus::Ok, _) => assert!(said.is_empty(), "the card did it, and yet: {said:?}"),
-                    (_, Some(syndrome)) => {
-                        assert!(!said.is_empty(), "the card refused it, and nothing is said: {}", syndrome.reason());
+                    (CmdStatus::Ok, _) => assert!(said.broken.is_empty(), "the card did it, and yet: {said:?}"),
+                    (_, Some(syndrome)) if LIMITS.contains(syndrome) => {
+                        let reason = syndrome.reason();
+                        assert!(!said.broken.is_empty(), "the card refused it, and nothing is said: {reason}");
+                    }
+                    (_, Some(syndrome)) if is_count(syndrome.reason()) => {
+                        let is_it = |count| syndrome.reason().contains(count);
+                        assert!(said.count.is_some_and(is_it), "{:?} bounds them: {}", said.count, syndrome.reason());
                     }
                     _ => {}
                 }
@@ -77,4 +93,9 @@ impl Observer for Judge {
             _ => {}
         }
     }
+}
+
+/// Whether a refusal is for want of room for one object more.
+fn is_count(reason: &str) -> bool {
+    reason.starts_with("more ") && reason.ends_with(" allows")
 }

@@ -6,6 +6,7 @@ pub(crate) mod client;
 mod delivery;
 mod ethernet;
 mod garbage;
+mod general_objects;
 mod keys;
 pub(in crate::firmware) mod limits;
 mod lro;
