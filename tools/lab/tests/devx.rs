@@ -542,7 +542,7 @@ fn options_and_events_are_those_of_libmlx5(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// While we have reserved numbers of queue pairs, libmlx5 gets others, more than one object has; and all are given back.
+/// While we have reserved numbers of queue pairs, libmlx5 gets others, more than one object has; all are given back.
 fn reserved_numbers_are_libmlx5_s_or_ours(lab: &Lab) -> TestResult {
     let theirs = format!("{C_PROGRAMS}/reserved_qpns mlx5_0 0");
     let said = lab.check(&format!("reserved_qpns -d devx:mlx5_0 {theirs} 2>&1 && {theirs} 2>&1"), TRAFFIC)?;

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
@@ -10,10 +11,13 @@ use mlx5_dv::Device;
 use mlx5_dv::clock::Clock;
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Side};
+use mlx5_files::FileQueue;
 use mlx5_nvme::wire::{
     self, CmReply, CmRequest, Command, Completion, Connect, ConnectData, KeyedSgl, OffsetSgl, PropertySet,
 };
-use mlx5_nvme::{ControllerOptions, DataPlacement, Disk, Host, HostError, HostOptions, RamDisk, Target, TargetOptions};
+use mlx5_nvme::{
+    ControllerOptions, DataPlacement, Disk, FileDisk, Host, HostError, HostOptions, RamDisk, Target, TargetOptions,
+};
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
 use mlx5_sim::world::Conditions;
@@ -356,23 +360,17 @@ fn pass(clock: &Clock) {
     }
 }
 
-/// Each flush takes so long that the next one comes, for which the target has posted a receive by then.
-#[test]
-fn a_flood_of_commands_is_served_some_at_a_turn() {
-    const SIZE: u16 = 4;
-    const COMMANDS: u64 = 24;
-    let world = World::new(6);
+/// A target of `disks`, and two raw ends: the queues of a controller, the second an I/O queue of `size` commands.
+fn target_with_queue(world: &World, disks: Vec<Box<dyn Disk>>, size: u16) -> (Target, [Raw; 2]) {
     let cards = [Card::builder(), Card::builder().functions(2)];
     let (cards, _) = world.simulated().joined(cards, Conditions::default()).unwrap();
     let device = world.open(&cards[0]).unwrap();
     let options = TargetOptions::new(NQN);
     let remote = SocketAddr::new(device.gids()[0].address.into(), options.port);
-    let clock = world.clock().clone();
-    let disk = Nothing(move || pass(&clock));
-    let mut target = Target::new(&device, None, options, vec![Box::new(disk)]).unwrap();
+    let mut target = Target::new(&device, None, options, disks).unwrap();
     let [mut admin, mut raw] =
         [0, 1].map(|index| Raw::new(&world.open_with(&cards[1], index, mlx5_dv::Options::default()).unwrap()));
-    let cntlid = join(&world, &mut target, (&mut admin, remote), &admin_capsule());
+    let cntlid = join(world, &mut target, (&mut admin, remote), &admin_capsule());
     let enable = PropertySet {
         fctype: wire::fabric::PROPERTY_SET,
         offset: wire::property::CC.into(),
@@ -380,8 +378,89 @@ fn a_flood_of_commands_is_served_some_at_a_turn() {
         ..Command::new(wire::fabric::COMMAND).form()
     };
     admin.connection.as_mut().unwrap().send_inline_unreported(enable.as_bytes()).unwrap();
-    answered(&world, &mut target, &mut admin);
-    join(&world, &mut target, (&mut raw, remote), &connect_capsule(1, SIZE, cntlid));
+    answered(world, &mut target, &mut admin);
+    join(world, &mut target, (&mut raw, remote), &connect_capsule(1, size, cntlid));
+    (target, [admin, raw])
+}
+
+/// A disk in a file whose flush by the target's thread is told.
+struct Told(FileDisk, Arc<AtomicBool>);
+
+impl Disk for Told {
+    fn block_size(&self) -> u32 {
+        self.0.block_size()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.0.blocks()
+    }
+
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        self.0.read(offset, bytes)
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write(offset, bytes)
+    }
+
+    fn write_zeroes(&mut self, offset: u64, len: u64) -> std::io::Result<()> {
+        self.0.write_zeroes(offset, len)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.1.store(true, Ordering::Relaxed);
+        self.0.flush()
+    }
+
+    fn queue(&mut self) -> Option<&mut FileQueue> {
+        self.0.queue()
+    }
+}
+
+#[test]
+fn a_flush_of_all_namespaces_does_not_stop_the_target() {
+    let world = World::new(7);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let (by_thread, in_memory) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let told = Arc::clone(&in_memory);
+    let mut disk = FileDisk::open(file.path(), 512).unwrap();
+    let has_queue = disk.queue().is_some();
+    let disks: Vec<Box<dyn Disk>> = vec![
+        Box::new(Nothing(move || told.store(true, Ordering::Relaxed))),
+        Box::new(Told(disk, Arc::clone(&by_thread))),
+    ];
+    let (mut target, [_admin, mut raw]) = target_with_queue(&world, disks, 4);
+    let mut flush = Command::new(wire::io::FLUSH);
+    flush.nsid = u32::MAX.into();
+    raw.connection.as_mut().unwrap().send_inline_unreported(flush.as_bytes()).unwrap();
+    let failed = target.statistics().failed;
+    // The file's flush takes real time.
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        target.poll().unwrap();
+        world.clock().pause(Duration::from_micros(50));
+        let done = raw.connection.as_mut().unwrap().poll().unwrap();
+        if done.is_some_and(|done| done.result.as_ref().unwrap().work.side == Side::Receive) {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "no answer: {:?}", target.statistics());
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    assert_eq!((target.statistics().failed, target.statistics().at_disks), (failed, 0));
+    assert!(in_memory.load(Ordering::Relaxed));
+    assert_ne!(by_thread.load(Ordering::Relaxed), has_queue);
+}
+
+/// Each flush takes so long that the next one comes, for which the target has posted a receive by then.
+#[test]
+fn a_flood_of_commands_is_served_some_at_a_turn() {
+    const SIZE: u16 = 4;
+    const COMMANDS: u64 = 24;
+    let world = World::new(6);
+    let clock = world.clock().clone();
+    let disk = Nothing(move || pass(&clock));
+    let (mut target, [_admin, mut raw]) = target_with_queue(&world, vec![Box::new(disk)], SIZE);
     let mut flush = Command::new(wire::io::FLUSH);
     flush.nsid = 1.into();
     for _ in 0..COMMANDS {

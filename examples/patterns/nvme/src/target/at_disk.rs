@@ -8,7 +8,7 @@ use mlx5_cm::ConnectionId;
 use mlx5_dv::objects::Buffer;
 use mlx5_files::{FileQueue, RefusedReason};
 
-use super::disk::Task;
+use super::disk::{Disk, Task};
 use super::pool::Pool;
 use super::queue::Ready;
 
@@ -20,8 +20,8 @@ pub(super) struct Pending {
     pub(super) connection: ConnectionId,
     pub(super) ready: Ready,
     pub(super) task: Task,
-    /// Index of the disk.
-    pub(super) disk: usize,
+    /// Index of the disk; `None` for all.
+    pub(super) disk: Option<usize>,
     /// Where its bytes start.
     pub(super) offset: u64,
     /// When it was given to the disk.
@@ -92,8 +92,7 @@ impl AtDisk {
         chunks: Vec<Buffer>,
         now: Duration,
     ) {
-        let number = self.next;
-        self.next += 1;
+        let number = self.number();
         let count = chunks.len().max(1);
         let mut at = offset;
         let mut given = chunks.into_iter();
@@ -104,9 +103,44 @@ impl AtDisk {
             at += len;
         }
         let chunks = (0..count).map(|_| None).collect();
-        let pending = Pending { connection, ready, task, disk, offset, since: now, chunks, left: count, error: None };
+        let (disk_of, left) = (Some(disk), count);
+        let pending = Pending { connection, ready, task, disk: disk_of, offset, since: now, chunks, left, error: None };
         self.commands.insert(number, pending);
         self.pump(disk, queue);
+    }
+
+    /// Flushes all `disks`, of which at least one has a queue: those that have while the target goes on, the others
+    /// before this returns.
+    pub(super) fn flush_all(
+        &mut self,
+        (connection, ready): (ConnectionId, Ready),
+        disks: &mut [Box<dyn Disk>],
+        now: Duration,
+    ) {
+        let number = self.number();
+        let (mut left, mut error) = (0, None);
+        for (index, disk) in disks.iter_mut().enumerate() {
+            if disk.queue().is_some() {
+                let user = number << PIECE_BITS;
+                self.pieces.push_back(Piece { user, disk: index, task: Task::Flush, offset: 0, buffer: None });
+                left += 1;
+            } else if let Err(failed) = disk.flush() {
+                error.get_or_insert(failed);
+            }
+        }
+        let (task, disk, offset, chunks) = (Task::Flush, None, 0, Vec::new());
+        self.commands
+            .insert(number, Pending { connection, ready, task, disk, offset, since: now, chunks, left, error });
+        for (index, disk) in disks.iter_mut().enumerate() {
+            if let Some(queue) = disk.queue() {
+                self.pump(index, queue);
+            }
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
     }
 
     /// Gives pieces to `disk`, as far as it has room.

@@ -274,6 +274,13 @@ impl Target {
         let (id, queue) = &mut self.queues[index];
         let controller = queue.cntlid.filter(|_| queue.qid > 0).and_then(|cntlid| self.controllers.get_mut(&cntlid));
         let (Some(controller), Some(request)) = (controller, queue.request(&ready)) else { return Some(ready) };
+        if is_flush_of_all(&request.command) && self.disks.iter_mut().any(|disk| disk.queue().is_some()) {
+            let now = self.clock.now();
+            controller.touch(now);
+            self.statistics.commands += 1;
+            self.at_disk.flush_all((*id, ready), &mut self.disks, now);
+            return None;
+        }
         let Some(at) = index_of_disk(&request.command) else { return Some(ready) };
         let Some(disk) = self.disks.get_mut(at) else { return Some(ready) };
         let Ok((task, offset)) = task(request, &**disk) else { return Some(ready) };
@@ -297,7 +304,8 @@ impl Target {
     /// Says which disk does not answer: its hosts give up after a while, and cannot tell it from a lost connection.
     fn tell_slow(&mut self, now: Duration) {
         if let Some(slow) = self.at_disk.newly_slow(now, SLOW) {
-            let (namespace, task, offset) = (slow.disk + 1, slow.task, slow.offset);
+            let (task, offset) = (slow.task, slow.offset);
+            let namespace = slow.disk.map_or("all".into(), |disk| (disk + 1).to_string());
             tracing::warn!(namespace, ?task, offset, "a disk has not answered for {} s", SLOW.as_secs());
         }
     }
@@ -475,6 +483,11 @@ fn put_data(queue: &mut Queue, ready: &Ready, answer: &mut Answer) {
     }
 }
 
+/// Whether a command flushes all namespaces.
+fn is_flush_of_all(command: &Command) -> bool {
+    command.opcode == Opcode::Flush.number() && command.nsid.get() == u32::MAX
+}
+
 /// Index of the disk that a command names.
 fn index_of_disk(command: &Command) -> Option<usize> {
     usize::try_from(command.nsid.get()).ok()?.checked_sub(1)
@@ -484,7 +497,7 @@ fn index_of_disk(command: &Command) -> Option<usize> {
 fn io(queue: &mut Queue, ready: &Ready, controller: &mut Controller, disks: &mut [Box<dyn Disk>]) -> Answer {
     let Some(request) = queue.request(ready) else { return Answer::fail(Status::INTERNAL) };
     let command = request.command;
-    if command.opcode == Opcode::Flush.number() && command.nsid.get() == u32::MAX {
+    if is_flush_of_all(&command) {
         return done(disks.iter_mut().try_for_each(|disk| disk.flush()), Task::Flush);
     }
     let Some(disk) = index_of_disk(&command).and_then(|index| disks.get_mut(index)) else {
