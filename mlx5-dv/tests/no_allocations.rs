@@ -12,9 +12,10 @@ use ends::{EthernetEnd, SOON};
 use game::Game;
 use game::frames::Frames;
 use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, MemoryRegion, Pd};
-use mlx5_dv::queue::ethernet::FrameFlags;
+use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
 use mlx5_dv::queue::{Connection, ConnectionOptions};
 use mlx5_open::Sim;
+use mlx5_sim::profile::Profile;
 
 const EXCHANGES: u64 = 10_000;
 
@@ -58,13 +59,28 @@ fn frames_allocate_nothing() {
 /// A vector of one frame, and of several, keeps its memory for the next.
 #[test]
 fn vectors_of_frames_allocate_nothing() {
-    let (_sim, mut here, mut there) = ends::two();
+    play_vectors(Profile::default(), EthernetOptions::default());
+}
+
+/// As above, where every other frame is copied: by multi-packet work requests, and on a card that has none.
+#[test]
+fn vectors_of_frames_that_are_copied_by_length_allocate_nothing() {
+    let mut without = Profile::default();
+    without.ethernet.w().enhanced_multi_pkt_send_wqe(false);
+    for profile in [Profile::default(), without] {
+        play_vectors(profile, EthernetOptions::default().inline_up_to(60));
+    }
+}
+
+/// Vectors of one frame to eight, of 60 and 100 bytes in turn.
+fn play_vectors(profile: Profile, options: EthernetOptions) {
+    let (_sim, mut here, mut there) = ends::two_of(Sim::builder().profile(profile), options);
     there.post(8);
     let frame = here.frame(there.device.mac(), &[0; 86]);
     let mut free: Vec<Buffer> = (24..32).map(|index| here.buffer(index)).collect();
-    free.iter_mut().for_each(|buffer| {
+    free.iter_mut().zip([60, 100].into_iter().cycle()).for_each(|(buffer, len)| {
         buffer.write(0, &frame);
-        buffer.set_len(100);
+        buffer.set_len(len);
     });
     let (mut next, mut received, mut posts) = (Vec::with_capacity(8), Vec::with_capacity(8), Vec::with_capacity(8));
     let mut play = |rounds: usize| {

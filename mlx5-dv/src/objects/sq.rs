@@ -67,6 +67,12 @@ impl SqOptions {
         self
     }
 
+    /// Most bytes of a frame that a WQE of the card holds beside `sges` gather elements, and at least one.
+    pub(crate) fn most_inline(caps: &Caps, sges: u16) -> u16 {
+        let segments = (caps.max_wqe_sz_sq / SEGMENT as u16).min(MAX_SEGMENTS);
+        segments.saturating_sub(2).saturating_sub(sges.max(1)) * SEGMENT as u16 + 2
+    }
+
     /// Log of the ring's number of WQEBBs.
     fn log_size(&self, caps: &Caps, general: &CmdHcaCap) -> Result<u32, Invalid> {
         fits("inline_bytes", self.inline_bytes.into(), 10)?;

@@ -13,7 +13,7 @@ use crate::ends::{BUFFER, EthernetEnd, SOON, end, two, two_of};
 use crate::lro;
 
 /// Buffers of `end`'s region with frames to `to`, of these lengths.
-fn frames(end: &EthernetEnd, to: &EthernetEnd, lens: impl Iterator<Item = usize>) -> (Vec<Buffer>, Vec<Vec<u8>>) {
+pub fn frames(end: &EthernetEnd, to: &EthernetEnd, lens: impl Iterator<Item = usize>) -> (Vec<Buffer>, Vec<Vec<u8>>) {
     let frame = |(number, len): (usize, usize)| {
         let payload: Vec<u8> = (14..len).map(|at| (at * 3 + number * 7) as u8).collect();
         let (frame, mut buffer) = (end.frame(to.device.mac(), &payload), end.buffer(number));
@@ -24,14 +24,14 @@ fn frames(end: &EthernetEnd, to: &EthernetEnd, lens: impl Iterator<Item = usize>
     lens.enumerate().map(frame).unzip()
 }
 
-fn content(received: &ReceivedFrame) -> Vec<u8> {
+pub fn content(received: &ReceivedFrame) -> Vec<u8> {
     let mut bytes = vec![0; received.buffer.len()];
     received.buffer.read(0, &mut bytes);
     bytes
 }
 
 /// Polls until `count` frames were received and `buffers` sent, at most five at a time.
-fn until(end: &mut EthernetEnd, count: usize, buffers: usize) -> (Vec<ReceivedFrame>, Vec<Buffer>) {
+pub fn until(end: &mut EthernetEnd, count: usize, buffers: usize) -> (Vec<ReceivedFrame>, Vec<Buffer>) {
     let (mut received, mut sent, deadline) = (Vec::new(), Vec::new(), Instant::now() + SOON);
     while received.len() < count || sent.len() < buffers {
         let before = received.len();

@@ -1,5 +1,6 @@
 //! Frames on the software card: between functions, with every error and refusal, without strict-mode reports.
 
+mod by_length;
 mod compression;
 mod each;
 mod ends;

@@ -11,7 +11,7 @@ use super::in_flight::{Done, Group, InFlight, Refused, RefusedReason, Ticket};
 use super::listening::Listening;
 use super::queues::{Queues, Wait};
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::{
     AnyDoorbell, Buffer, Copying, CqOptions, DoorbellKind, LroOptions, Pd, QueueCounter, Rq, RqOptions, Sq, SqOptions,
@@ -48,6 +48,14 @@ pub struct EthernetOptions {
     pub counter: Option<Arc<QueueCounter>>,
     /// Longest frame of [`send_inline`](EthernetQueue::send_inline) in bytes. Default: 18, which holds headers only.
     pub inline_bytes: u16,
+    /// Longest frame in bytes that [`send_each`](FrameBatch::send_each) copies into a work request: the card reads it
+    /// with that, and not by a pointer. The ring has room for [`send_depth`](Self::send_depth) frames of this length,
+    /// and [`inline_bytes`](Self::inline_bytes) is no less. At most what a work request of the card holds beside
+    /// [`send_sges`](Self::send_sges) (`max_wqe_sz_sq`). Default: 0, none is copied.
+    pub inline_up_to: u16,
+    /// How many queues [`several`](EthernetQueue::several) must make for [`inline_up_to`](Self::inline_up_to) to have
+    /// an effect. A copy costs the processor time, and pays where many queues make PCIe the bottleneck. Default: 1.
+    pub inline_from_queues: usize,
     /// Whether waits sleep instead of polling. Default: no.
     pub events: bool,
     /// The completion vector of its completion queue. Default: 0.
@@ -70,6 +78,8 @@ setters! {
         send_depth: u32;
         recv_depth: u32;
         inline_bytes: u16;
+        inline_up_to: u16;
+        inline_from_queues: usize;
         events = true;
         vector: u32;
         priority: u8;
@@ -89,6 +99,8 @@ impl Default for EthernetOptions {
             strip_vlan: false,
             counter: None,
             inline_bytes: 18,
+            inline_up_to: 0,
+            inline_from_queues: 1,
             events: false,
             vector: 0,
             priority: 0,
@@ -96,6 +108,19 @@ impl Default for EthernetOptions {
             lro: None,
             real_time: false,
         }
+    }
+}
+
+impl EthernetOptions {
+    /// Longest frame that each of `count` queues copies.
+    fn longest_copied(&self, pd: &Pd, count: usize) -> Result<u16, Invalid> {
+        let most = SqOptions::most_inline(pd.device().caps(), self.send_sges);
+        if self.inline_up_to > most {
+            let (given, of) = (self.inline_up_to.into(), "a work request beside its send_sges");
+            let refused = Invalid::out_of_range("inline_up_to", given, 0..=most.into(), of);
+            return Err(refused.capability("max_wqe_sz_sq"));
+        }
+        Ok(if count >= self.inline_from_queues { self.inline_up_to } else { 0 })
     }
 }
 
@@ -117,6 +142,8 @@ pub struct EthernetQueue {
     /// What completed together with the last that was polled.
     met: Option<Group<FrameCompletion>>,
     events: bool,
+    /// Longest frame that [`FrameBatch::send_each`] copies.
+    inline_up_to: u16,
     listening: Option<Listening>,
     tir: Arc<Tir>,
     sq: Arc<Sq>,
@@ -131,7 +158,7 @@ impl EthernetQueue {
     /// [`Error::Unsupported`] on a card without Ethernet, or for large receive offload or real time on one without;
     /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: EthernetOptions) -> Result<Self, Error> {
-        Self::in_domain(pd, &TransportDomain::alloc(pd.device())?, options)
+        Self::in_domain(pd, &TransportDomain::alloc(pd.device())?, 1, options)
     }
 
     /// As [`new`](Self::new), `count` times, for a [`Spread`](super::spread::Spread): none receives what another sends.
@@ -140,10 +167,17 @@ impl EthernetQueue {
     /// As for [`new`](Self::new).
     pub fn several(pd: &Arc<Pd>, count: usize, options: &EthernetOptions) -> Result<Vec<Self>, Error> {
         let domain = TransportDomain::alloc(pd.device())?;
-        (0..count).map(|_| Self::in_domain(pd, &domain, options.clone())).collect()
+        (0..count).map(|_| Self::in_domain(pd, &domain, count, options.clone())).collect()
     }
 
-    fn in_domain(pd: &Arc<Pd>, domain: &Arc<TransportDomain>, options: EthernetOptions) -> Result<Self, Error> {
+    /// One of `count` queues.
+    fn in_domain(
+        pd: &Arc<Pd>,
+        domain: &Arc<TransportDomain>,
+        count: usize,
+        options: EthernetOptions,
+    ) -> Result<Self, Error> {
+        let inline_up_to = options.longest_copied(pd, count)?;
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let entries = options.send_depth.saturating_add(options.recv_depth);
         let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
@@ -152,7 +186,7 @@ impl EthernetQueue {
         let tis = Tis::create(domain, options.priority)?;
         let mut sq_options = SqOptions::default().wqes(options.send_depth).sges(options.send_sges);
         sq_options.real_time = options.real_time;
-        let sq = Sq::create(pd, &uar, &tis, cq.cq(), sq_options.inline_bytes(options.inline_bytes))?;
+        let sq = Sq::create(pd, &uar, &tis, cq.cq(), sq_options.inline_bytes(options.inline_bytes.max(inline_up_to)))?;
         let mut rq_options = RqOptions::default().wqes(options.recv_depth).sges(options.recv_sges);
         (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
         rq_options.real_time = options.real_time;
@@ -165,6 +199,7 @@ impl EthernetQueue {
             ),
             met: None,
             events: options.events,
+            inline_up_to,
             listening: None,
             tir,
             sq,
@@ -246,7 +281,7 @@ impl EthernetQueue {
     /// Starts a batch of frames, which go to the card with one doorbell.
     #[inline(always)]
     pub fn batch(&mut self) -> FrameBatch<'_> {
-        FrameBatch::new(self.queues.send.as_mut(), &mut self.in_flight, self.sq.inline_mode())
+        FrameBatch::new(self.queues.send.as_mut(), &mut self.in_flight, self.sq.inline_mode(), self.inline_up_to)
     }
 
     /// Starts a batch of receives, which go to the card together.

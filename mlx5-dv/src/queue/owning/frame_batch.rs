@@ -13,6 +13,9 @@ use crate::timestamp::Timestamp;
 
 type Sends<'a> = EthernetSendBatch<'a, AnyDoorbell>;
 
+/// No work request has more segments of 16 bytes, so none holds a longer frame.
+const MOST_COPIED: usize = 64 * 16;
+
 /// Frames of an [`EthernetQueue`](crate::queue::ethernet::EthernetQueue), which go to the card with one doorbell: when
 /// it is [rung](Self::ring) or dropped. Each takes its buffer; one that is refused returns it and changes nothing.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub struct FrameBatch<'a> {
     sends: Option<Sends<'a>>,
     in_flight: &'a mut InFlight,
     mode: InlineMode,
+    /// Longest frame that [`send_each`](Self::send_each) copies.
+    inline_up_to: u16,
     is_quiet: bool,
 }
 
@@ -41,9 +46,10 @@ impl<'a> FrameBatch<'a> {
         queue: Option<&'a mut EthernetSendQueue<AnyDoorbell>>,
         in_flight: &'a mut InFlight,
         mode: InlineMode,
+        inline_up_to: u16,
     ) -> Self {
         in_flight.start_batch();
-        FrameBatch { sends: queue.map(EthernetSendQueue::batch), in_flight, mode, is_quiet: false }
+        FrameBatch { sends: queue.map(EthernetSendQueue::batch), in_flight, mode, inline_up_to, is_quiet: false }
     }
 
     /// From here on, frames have no CQE of their own: as
@@ -107,41 +113,117 @@ impl<'a> FrameBatch<'a> {
     /// bytes across PCIe. Each buffer comes back by a [`Done`](crate::queue::Done) of its own; those of one work
     /// request complete together, have one ticket, and fail together.
     ///
+    /// Frames of up to [`inline_up_to`](crate::queue::ethernet::EthernetOptions::inline_up_to) bytes are copied: a run
+    /// of them by one work request for as many as it holds, and the longer ones between by another. On a card without
+    /// multi-packet work requests, or that requires headers in them, each is copied by its own, as by
+    /// [`send_inline`](Self::send_inline).
+    ///
     /// # Errors
     /// [`RefusedReason`]: `buffers` has those that were not posted, in order. Otherwise it is empty afterwards.
     #[inline(always)]
     pub fn send_each(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<(), RefusedReason> {
-        let most = self.sends.as_ref().filter(|_| self.mode == InlineMode::None).map_or(0, Sends::most_packets);
+        if self.inline_up_to != 0 {
+            return self.send_by_length(buffers, flags);
+        }
+        let most = self.most_packets();
         while buffers.len() > 1 && most > 1 {
             self.send_some(buffers, most, flags)?;
         }
-        if buffers.is_empty() { Ok(()) } else { self.send_singly(buffers, flags) }
+        if buffers.is_empty() { Ok(()) } else { self.send_singly(buffers, |batch, buffer| batch.send(buffer, flags)) }
+    }
+
+    /// Most frames by pointer in a work request; 0 where there are none of several.
+    #[inline(always)]
+    fn most_packets(&self) -> usize {
+        self.sends.as_ref().filter(|_| self.mode == InlineMode::None).map_or(0, Sends::most_packets)
+    }
+
+    /// As [`send_each`](Self::send_each), of which short ones are copied.
+    #[inline(never)]
+    fn send_by_length(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<(), RefusedReason> {
+        let (most, longest) = (self.most_packets(), usize::from(self.inline_up_to));
+        if most <= 1 {
+            return self.send_singly(buffers, |batch, buffer| match buffer.len() <= longest {
+                true => batch.copy(buffer, flags),
+                false => batch.send(buffer, flags),
+            });
+        }
+        while let Some(first) = buffers.first() {
+            if first.len() <= longest {
+                self.copy_some(buffers, longest, flags)?;
+            } else {
+                let run = buffers.iter().take(most).take_while(|buffer| buffer.len() > longest).count();
+                self.send_some(buffers, run, flags)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies as many of `buffers`, up to the first that is longer than `longest`, as there is room for, into one work
+    /// request.
+    #[inline(always)]
+    fn copy_some(&mut self, buffers: &mut Vec<Buffer>, longest: usize, flags: FrameFlags) -> Result<(), RefusedReason> {
+        let lens = buffers.iter().map(Buffer::len).take_while(|len| *len <= longest);
+        let most = self.sends.as_ref().map_or(0, |sends| sends.most_copied(lens));
+        self.post_each(buffers, most, flags, |sends, wr_id, flags, frames| {
+            sends.send_several_copied(wr_id, flags, frames)
+        })
     }
 
     /// Sends as many of `buffers`, up to `most`, as there is room for, by one work request.
     #[inline(always)]
     fn send_some(&mut self, buffers: &mut Vec<Buffer>, most: usize, flags: FrameFlags) -> Result<(), RefusedReason> {
+        self.post_each(buffers, most, flags, |sends, wr_id, flags, frames| {
+            let frames = segments(frames)?;
+            // SAFETY: `post_each` keeps the buffers, and with them their regions, until their completion, or until the
+            // queue was reset.
+            unsafe { sends.send_several(wr_id, flags, frames.as_slice()) }
+        })
+    }
+
+    /// Posts as many of `buffers`, up to `most`, as there is room for, by `post`, which makes one work request.
+    #[inline(always)]
+    fn post_each(
+        &mut self,
+        buffers: &mut Vec<Buffer>,
+        most: usize,
+        flags: FrameFlags,
+        post: impl FnOnce(&mut Sends<'a>, u64, FrameFlags, &[Buffer]) -> Result<(), PostError>,
+    ) -> Result<(), RefusedReason> {
         let (wr_id, count) = self.in_flight.next_each(buffers.len().min(most))?;
-        let frames = segments(&buffers[..count])?;
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotReset)?;
         let completes = !self.is_quiet || !self.in_flight.may_be_quiet_of(count);
-        // SAFETY: `keep_each` keeps the buffers, and with them their regions, until their completion, or until the
-        // queue was reset.
-        unsafe { sends.send_several(wr_id, completing(flags, completes), frames.as_slice())? };
+        post(sends, wr_id, completing(flags, completes), &buffers[..count])?;
         self.in_flight.keep_each(buffers.drain(..count), completes);
         Ok(())
     }
 
-    /// Sends `buffers` by a work request each.
+    /// Sends `buffers` by a work request each, which `send` posts.
     #[inline(never)]
-    fn send_singly(&mut self, buffers: &mut Vec<Buffer>, flags: FrameFlags) -> Result<(), RefusedReason> {
+    fn send_singly(
+        &mut self,
+        buffers: &mut Vec<Buffer>,
+        mut send: impl FnMut(&mut Self, Buffer) -> Result<Ticket, Refused>,
+    ) -> Result<(), RefusedReason> {
         let mut left = buffers.drain(..);
-        let refused = left.find_map(|buffer| self.send(buffer, flags).err());
+        let refused = left.find_map(|buffer| send(self, buffer).err());
         // None, if all were sent: the vector keeps its memory, and nothing is allocated.
         let left: Vec<Buffer> = left.collect();
         let Some(refused) = refused else { return Ok(()) };
         buffers.extend(refused.buffer.into_iter().chain(left));
         Err(refused.reason)
+    }
+
+    /// Copies the frame in `buffer`, of up to `inline_up_to` bytes, into a work request of its own. Keeps the buffer as
+    /// if the card read it.
+    #[inline(never)]
+    fn copy(&mut self, buffer: Buffer, flags: FrameFlags) -> Result<Ticket, Refused> {
+        self.post_buffer(buffer, flags, |sends, wr_id, flags, buffer| {
+            let mut frame = [0; MOST_COPIED];
+            let frame = &mut frame[..buffer.len()];
+            buffer.read(0, frame);
+            sends.send_inline(wr_id, flags, frame)
+        })
     }
 
     /// Sends the frame that all `buffers` make, one after the other: at most

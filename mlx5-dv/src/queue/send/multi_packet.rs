@@ -11,7 +11,7 @@ use super::ethernet::{FrameFlags, Frames};
 use super::ring::{INLINE_HEADER, Room, Segments, SendRing};
 use super::wqe::{Elements, Head, Payload, Request, Size, WrFlags};
 use crate::memory::DataSegment;
-use crate::objects::{ETHERNET, FrameSource, SourceBytes};
+use crate::objects::{Buffer, ETHERNET, FrameSource, SourceBytes};
 use crate::queue::error::{Full, PostError};
 
 /// Segments before the frames: control and Ethernet segment.
@@ -83,19 +83,19 @@ struct Inlined<'a> {
     queue: &'a Frames,
 }
 
-/// Segments of an inlined frame.
+/// Segments of an inlined frame of `len` bytes.
 #[inline(always)]
-fn segments_of(frame: &[u8]) -> usize {
+fn segments_of(len: usize) -> usize {
     // Cheaper than `div_ceil`, which fears an overflow.
-    (INLINE_HEADER + SEGMENT - 1 + frame.len()) >> SEGMENT.trailing_zeros()
+    (INLINE_HEADER + SEGMENT - 1 + len) >> SEGMENT.trailing_zeros()
 }
 
-/// The header of an inlined frame.
+/// The header of an inlined frame of `len` bytes.
 #[inline(always)]
-fn header_of(frame: &[u8]) -> [u8; INLINE_HEADER] {
+fn header_of(len: usize) -> [u8; INLINE_HEADER] {
     let mut header = InlineSegHeader::default();
     // The number of segments of a whole WQE, and so of each frame, limits this to ten bits.
-    header.w().byte_count(frame.len() as u16);
+    header.w().byte_count(len as u16);
     zerocopy::transmute!(header)
 }
 
@@ -115,9 +115,9 @@ impl Payload for Inlined<'_> {
     #[inline(always)]
     fn store(&self, room: &mut Room<'_>, mut at: usize) {
         for frame in self.frames {
-            room.store_header(at, header_of(frame));
+            room.store_header(at, header_of(frame.len()));
             room.store_bytes(at, INLINE_HEADER, frame);
-            at += segments_of(frame);
+            at += segments_of(frame.len());
         }
     }
 }
@@ -125,7 +125,43 @@ impl Payload for Inlined<'_> {
 impl Several for Inlined<'_> {
     #[inline(always)]
     fn most_segments(&self) -> usize {
-        self.frames.iter().map(|frame| segments_of(frame)).sum()
+        self.frames.iter().map(|frame| segments_of(frame.len())).sum()
+    }
+}
+
+/// As [`Inlined`], of frames in buffers. Others may write these meanwhile, so they are copied without a slice of them.
+struct Copied<'a> {
+    frames: &'a [Buffer],
+    queue: &'a Frames,
+}
+
+impl Payload for Copied<'_> {
+    const LONG: bool = true;
+
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
+        self.queue.check_several(self.frames.len(), self.most_segments(), self.frames.iter().map(Buffer::len))
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>, mut at: usize) {
+        for frame in self.frames {
+            room.store_header(at, header_of(frame.len()));
+            room.store_with(at, INLINE_HEADER, frame.len(), |offset, bytes| frame.read(offset, bytes));
+            at += segments_of(frame.len());
+        }
+    }
+}
+
+impl Several for Copied<'_> {
+    #[inline(always)]
+    fn most_segments(&self) -> usize {
+        self.frames.iter().map(|frame| segments_of(frame.len())).sum()
     }
 }
 
@@ -205,6 +241,32 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
     pub fn send_several_inline(&mut self, wr_id: u64, flags: FrameFlags, frames: &[&[u8]]) -> Result<(), PostError> {
         let queue = self.service;
         self.post_several(wr_id, flags, Inlined { frames, queue })
+    }
+
+    /// As [`send_several_inline`](Self::send_several_inline), of frames in buffers.
+    #[inline]
+    pub(in crate::queue) fn send_several_copied(
+        &mut self,
+        wr_id: u64,
+        flags: FrameFlags,
+        frames: &[Buffer],
+    ) -> Result<(), PostError> {
+        let queue = self.service;
+        self.post_several(wr_id, flags, Copied { frames, queue })
+    }
+
+    /// How many frames of these lengths, from the first on, a work request holds if they are copied.
+    #[inline(always)]
+    pub(in crate::queue) fn most_copied(&self, lens: impl Iterator<Item = usize>) -> usize {
+        let mut left = self.most_packets();
+        let fits = |len: &usize| match left.checked_sub(segments_of(*len)) {
+            Some(rest) => {
+                left = rest;
+                true
+            }
+            None => false,
+        };
+        lens.take_while(fits).count()
     }
 
     /// Sends frames that are copied one by one, by as many multi-packet work requests as they take: begins with none.
@@ -386,7 +448,7 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
     #[inline(always)]
     pub fn push(&mut self, frame: &[u8]) -> Result<(), PostError> {
         check_length(frame.len(), self.longest_payload)?;
-        let segments = segments_of(frame);
+        let segments = segments_of(frame.len());
         if self.fill.next + segments > self.fill.end {
             let space = Space::of(self.batch);
             let SendBatch { ring, service, .. } = &mut *self.batch;
@@ -398,7 +460,7 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
             }
         }
         let mut room = self.batch.ring.room(self.fill.index, true);
-        room.store_header(self.fill.next, header_of(frame));
+        room.store_header(self.fill.next, header_of(frame.len()));
         room.store_short(self.fill.next, INLINE_HEADER, frame);
         self.fill.next += segments;
         Ok(())
@@ -421,7 +483,7 @@ fn make_room(
     mut fill: Fill,
     frame: &[u8],
 ) -> (Fill, Result<bool, PostError>) {
-    let (segments, most) = (HEADS + segments_of(frame), space.segments);
+    let (segments, most) = (HEADS + segments_of(frame.len()), space.segments);
     if segments > most {
         return (fill, Err(PostError::MultiPacketLength { given: segments - HEADS, most: most - HEADS }));
     }

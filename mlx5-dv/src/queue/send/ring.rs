@@ -353,6 +353,20 @@ impl Room<'_> {
         }
     }
 
+    /// As [`store_bytes`](Self::store_bytes), of `len` bytes: `copy` copies those from its first argument on to its
+    /// second. Called once, and twice where the ring ends between.
+    #[inline(always)]
+    pub(super) fn store_with(&mut self, segment: usize, at: usize, len: usize, copy: impl Fn(usize, &mut [u8])) {
+        let (first, end) = (self.place(segment) + at % SEGMENT, self.entries.extent.bytes());
+        let count = if self.whole { len } else { len.min(end - first) };
+        // SAFETY: inside the ring, up to its end, and as for `store_bytes`; its memory is initialized.
+        copy(0, unsafe { slice::from_raw_parts_mut(self.base.add(first).as_ptr(), count) });
+        if count < len {
+            // SAFETY: as above, from the ring's start.
+            copy(count, unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), len - count) });
+        }
+    }
+
     /// Stores `data` from byte `at` of segment `segment` on.
     #[inline(always)]
     pub(crate) fn store_bytes(&mut self, segment: usize, at: usize, data: &[u8]) {

@@ -517,3 +517,25 @@ proptest! {
         }
     }
 }
+
+/// Wherever the ring ends, and whatever is beside it.
+#[test]
+fn bytes_that_are_copied_by_a_call_are_those_that_a_slice_stores() {
+    let data: Vec<u8> = (0..200).collect();
+    for (index, segment, len) in
+        (0..4).flat_map(|index| (0..8).flat_map(move |at| [0, 1, 60, 200].map(|len| (index, at, len))))
+    {
+        let [stored, copied] = [false, true].map(|by_call| {
+            let mut queue = Queue::new(2);
+            let mut room = queue.ring.room(index, false);
+            match by_call {
+                true => {
+                    room.store_with(segment, 4, len, |at, bytes| bytes.copy_from_slice(&data[at..at + bytes.len()]))
+                }
+                false => room.store_bytes(segment, 4, &data[..len]),
+            }
+            queue.memory.read(0, queue.bytes)
+        });
+        assert_eq!(copied, stored, "{len} bytes from segment {segment} of WQEBB {index}");
+    }
+}

@@ -22,6 +22,8 @@ const WINDOW: usize = 256;
 const DEPTH: usize = 512;
 /// Bytes of a buffer.
 const BUFFER: usize = 2048;
+/// The longest frame that is copied into a work request, by an end that copies.
+const SHORT: u16 = 256;
 /// Frames of a burst at most.
 const BURST: u64 = 40;
 /// Lengths without FCS: what Ethernet pads to, and the longest of an MTU of 1500.
@@ -79,16 +81,18 @@ pub fn ends() -> [(Open, u64); 2] {
 }
 
 impl OurEnd {
-    /// Takes the function at `socket`, to send to `peer`. Frames come back to buffers of their own.
+    /// Takes the function at `socket`, to send to `peer`. Short frames are copied into work requests. Frames come back
+    /// to buffers of their own.
     fn open(socket: &Path, peer: &str) -> Result<Self, Report> {
-        let mut end = OurEnd::new(socket, peer)?;
+        let mut end = OurEnd::new(socket, peer, SHORT)?;
         end.queue.listen(&[])?;
         Ok(end)
     }
 
-    /// As [`open`](Self::open). Frames come back to a striding queue, and each is forwarded from there once.
+    /// As [`open`](Self::open), without copies. Frames come back to a striding queue, and each is forwarded from there
+    /// once.
     fn in_place(socket: &Path, peer: &str) -> Result<Self, Report> {
-        let mut end = OurEnd::new(socket, peer)?;
+        let mut end = OurEnd::new(socket, peer, 0)?;
         let mut receiver = StridingQueue::new(end.queue.sq().pd(), StridingOptions::default())?;
         receiver.listen(&[])?;
         let forwarder = Forwarder::new(&receiver, DEPTH as u32)?;
@@ -96,11 +100,12 @@ impl OurEnd {
         Ok(end)
     }
 
-    fn new(socket: &Path, peer: &str) -> Result<Self, Report> {
+    /// Frames of up to `copied` bytes are copied.
+    fn new(socket: &Path, peer: &str, copied: u16) -> Result<Self, Report> {
         let device = mlx5_open::open(&format!("vfio-user:{}", socket.display()))?;
         let pd = Pd::alloc(&device)?;
         let options = EthernetOptions::default().send_depth(2 * DEPTH as u32).recv_depth(DEPTH as u32);
-        let mut queue = EthernetQueue::new(&pd, options)?;
+        let mut queue = EthernetQueue::new(&pd, options.inline_up_to(copied))?;
         assert!(queue.sq().most_packets() > 1, "multi-packet work requests are what is tried");
         let buffers = |access| -> Result<Vec<Buffer>, Report> {
             Ok(MemoryRegion::allocate(&pd, DEPTH * BUFFER, access)?.buffers(BUFFER)?)
