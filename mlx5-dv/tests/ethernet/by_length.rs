@@ -10,7 +10,7 @@ use mlx5_open::Sim;
 use mlx5_sim::dma::{Crossed, Purpose};
 use mlx5_sim::profile::Profile;
 
-use crate::each::{content, frames, until};
+use crate::each::{content, frames, send_rest, until};
 use crate::ends::{BUFFER, EthernetEnd, SOON, end, end_in_peace, refusal, two_of};
 
 /// The longest frame that is copied, where a test does not say otherwise.
@@ -204,15 +204,7 @@ fn a_full_queue_leaves_what_was_not_posted_in_order() {
         batch.ring();
         assert!(matches!(full, RefusedReason::Post(PostError::Full(_))), "{full}");
         assert_eq!(buffers.len(), 30 - 16, "as many as there is room for are posted");
-        let mut left = 16;
-        while !buffers.is_empty() {
-            until(&mut here, 0, left);
-            let before = buffers.len();
-            _ = here.queue.batch().send_each(&mut buffers, FrameFlags::empty());
-            left = before - buffers.len();
-            assert!(left > 0, "{before} frames and an empty queue");
-        }
-        until(&mut here, 0, left);
+        send_rest(&mut here, &mut buffers, 16);
         let (received, _) = until(&mut there, sent.len(), 0);
         assert_eq!(received.iter().map(content).collect::<Vec<_>>(), sent);
         drop(received);

@@ -42,6 +42,19 @@ pub fn until(end: &mut EthernetEnd, count: usize, buffers: usize) -> (Vec<Receiv
     (received, sent)
 }
 
+/// Sends `buffers` as the queue empties, in which `posted` frames are. Returns when all were sent.
+pub fn send_rest(end: &mut EthernetEnd, buffers: &mut Vec<Buffer>, posted: usize) {
+    let mut left = posted;
+    while !buffers.is_empty() {
+        until(end, 0, left);
+        let before = buffers.len();
+        _ = end.queue.batch().send_each(buffers, FrameFlags::empty());
+        left = before - buffers.len();
+        assert!(left > 0, "{before} frames and an empty queue");
+    }
+    until(end, 0, left);
+}
+
 /// Cards with multi-packet work requests, without, and ones that require headers in them.
 #[test]
 fn frames_of_a_vector_arrive_whole_and_in_order_and_buffers_come_back() {
@@ -113,15 +126,8 @@ fn what_is_not_posted_stays_in_order() {
     let full = batch.send_each(&mut buffers, FrameFlags::empty()).unwrap_err();
     batch.ring();
     assert!(matches!(full, RefusedReason::Post(PostError::Full(_))), "{full}");
-    let mut left = sent.len() - buffers.len();
-    while !buffers.is_empty() {
-        until(&mut here, 0, left);
-        let before = buffers.len();
-        _ = here.queue.batch().send_each(&mut buffers, FrameFlags::empty());
-        left = before - buffers.len();
-        assert!(left > 0, "{before} frames and an empty queue");
-    }
-    until(&mut here, 0, left);
+    let posted = sent.len() - buffers.len();
+    send_rest(&mut here, &mut buffers, posted);
     let (received, _) = until(&mut there, sent.len(), 0);
     assert_eq!(received.iter().map(content).collect::<Vec<_>>(), sent);
 

@@ -66,6 +66,7 @@ fn log_run(f: &Function) -> u8 {
 
 /// The run of numbers that begins with `first`.
 fn run(f: &Function, first: u32) -> Result<u32, Syndrome> {
-    let (run, log_run) = (first >> log_run(f), log_run(f));
+    let log_run = log_run(f);
+    let run = first >> log_run;
     if run << log_run == first { Ok(run) } else { Err(Syndrome::NoSuchGeneralObject) }
 }

@@ -92,7 +92,6 @@ syndromes! {
     0x0409 NoSuchCounter BadResource "no such queue counter",
     0x040a NoSuchXrcd BadResource "no such XRC domain",
     0x040b NoSuchSrq BadResource "no such shared receive queue of this kind",
-
     0x040c NoSuchGeneralObject BadResource "no such general object of this type",
 
     0x044a NoSuchSq BadResource "no such send queue",
@@ -143,7 +142,6 @@ syndromes! {
     0x060a TooManyXrcds ExceedsLimit "more XRC domains than log_max_xrcd allows",
     0x060c TooManyUserContexts ExceedsLimit "more user contexts than log_max_uctx allows",
     0x060b TooManySrqs ExceedsLimit "more shared receive queues than log_max_srq or log_max_rmp allows",
-
     0x060d TooManyReservedQpns ExceedsLimit "more reserved queue pair numbers than log_max_num_reserved_qpn allows",
 
     0x064a TooManySqs ExceedsLimit "more send queues than log_max_sq allows",
