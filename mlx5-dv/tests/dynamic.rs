@@ -18,6 +18,7 @@ use mlx5_prm::ctx::DctState;
 use mlx5_prm::eqe::{DctEvent, EventType};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::values::QpState;
+use mlx5_sim::fault::{Fault, FrameFate, Times};
 use mlx5_sim::profile::Profile;
 
 /// Limit for everything that must succeed.
@@ -43,8 +44,17 @@ struct Target {
 
 impl Target {
     fn new(device: &Arc<Device>, user_index: u32) -> Target {
-        let pd = Pd::alloc(device).unwrap();
+        Self::with(device, DctOptions::new(KEY).user_index(user_index).remote_access(remote_access()))
+    }
+
+    /// One that insists on handshakes.
+    fn insistent(device: &Arc<Device>, user_index: u32) -> Target {
         let options = DctOptions::new(KEY).user_index(user_index).remote_access(remote_access());
+        Self::with(device, options.full_handshake())
+    }
+
+    fn with(device: &Arc<Device>, options: DctOptions) -> Target {
+        let pd = Pd::alloc(device).unwrap();
         let receives = SrqOptions::default().wqes(RECEIVES as u32);
         let receiver = DcReceiver::new(&pd, &options, receives, CqOptions::default()).unwrap();
         let region = MemoryRegion::allocate(&pd, (RECEIVES + 1) * ROOM, all()).unwrap();
@@ -170,6 +180,29 @@ fn a_target_hears_many_initiators() {
 }
 
 #[test]
+fn a_connection_goes_on_though_the_target_has_heard_a_thousand_others() {
+    const OTHERS: usize = 1100;
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let mut target = Target::new(&device, 7);
+    let to = target.address(KEY);
+    let (mut first, _region) = initiator(&device);
+    let mut exchange = |initiator: &mut DcInitiator, message: usize| {
+        initiator.send_inline(&to, &message.to_ne_bytes()).unwrap();
+        sent(initiator);
+        assert_eq!(target.message(7).0, message.to_ne_bytes());
+    };
+    exchange(&mut first, 1);
+    let pd = Pd::alloc(&device).unwrap();
+    let mut options = ConnectionOptions::default();
+    options.send_depth = 1;
+    let mut others: Vec<_> = (0..OTHERS).map(|_| DcInitiator::new(&pd, &options).unwrap()).collect();
+    others.iter_mut().enumerate().for_each(|(number, other)| exchange(other, number));
+    exchange(&mut first, 2);
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
 fn a_wrong_access_key_fails_the_message_and_is_counted() {
     let sim = Sim::builder().build().unwrap();
     let device = sim.open(0).unwrap();
@@ -228,6 +261,113 @@ fn a_target_that_is_gone_is_not_reached() {
     assert_eq!(error.syndrome(), Some(CqeSyndrome::TransportRetryExceeded), "{error}");
     drop(initiator);
     assert_eq!((sim.handle(0).counts().qps, sim.violations()), (0, vec![]));
+}
+
+/// An initiator that opens its connections by handshakes, and asks again after a second at the earliest.
+fn polite(device: &Arc<Device>) -> (DcInitiator, Arc<MemoryRegion>) {
+    let pd = Pd::alloc(device).unwrap();
+    let mut options = ConnectionOptions::default();
+    options.rts.timeout = 18;
+    let initiator = DcInitiator::with_qp_options(&pd, &options, QpOptions::default().full_handshake()).unwrap();
+    (initiator, MemoryRegion::allocate(&pd, 4 * ROOM, all()).unwrap())
+}
+
+/// Packets that a function has sent.
+fn packets(sim: &Sim, function: usize) -> u64 {
+    sim.handle(function).with(|f| f.nic.port.counters.rdma.sent.unicast.packets).unwrap()
+}
+
+#[test]
+fn a_handshake_comes_before_what_is_sent_to_each_target() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [here, there] = [0, 1].map(|function| sim.open(function).unwrap());
+    let mut targets = [7, 8].map(|index| Target::new(&there, index));
+    let (mut initiator, _region) = polite(&here);
+    for (message, target) in [0, 0, 1, 1, 1, 0].into_iter().enumerate() {
+        initiator.send_inline(&targets[target].address(KEY), &[message as u8]).unwrap();
+    }
+    (0..6).for_each(|_| sent(&mut initiator));
+    let heard = |target: &mut Target, index, count| (0..count).map(|_| target.message(index).0[0]).collect::<Vec<_>>();
+    assert_eq!((heard(&mut targets[0], 7, 3), heard(&mut targets[1], 8, 3)), (vec![0, 1, 5], vec![2, 3, 4]));
+    assert_eq!(packets(&sim, 0), 6 + 3, "a packet for each message and for each connection");
+    drop((targets, initiator));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_target_that_insists_on_handshakes_is_reached_by_initiators_that_make_none() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [here, there] = [0, 1].map(|function| sim.open(function).unwrap());
+    let mut target = Target::insistent(&there, 7);
+    let (mut initiator, region) = initiator(&here);
+    let to = target.address(KEY);
+    let remote = target.region.remote_at(RECEIVES * ROOM);
+    let message = (0..5000).map(|i| (i % 251) as u8).collect::<Vec<u8>>();
+    region.write(ROOM, &message);
+    region.write(0, &41u64.to_ne_bytes());
+    // All are posted before the target asks for the handshake: each must be executed once.
+    initiator.send(&to, region.buffer(ROOM..ROOM + 5000).unwrap()).unwrap();
+    initiator.write(&to, region.buffer(0..8).unwrap(), remote).unwrap();
+    initiator.fetch_add(&to, region.buffer(8..16).unwrap(), remote, 1).unwrap();
+    initiator.read(&to, region.buffer(16..24).unwrap(), remote).unwrap();
+    initiator.send_inline(&to, b"last").unwrap();
+    (0..5).for_each(|_| sent(&mut initiator));
+    assert_eq!((target.message(7).0, target.message(7).0), (message, b"last".to_vec()));
+    assert_eq!((number(&region, 8), number(&region, 16)), (41, 42));
+    assert!(target.receiver.poll().unwrap().is_none());
+    drop((target, initiator, region));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn connections_open_by_handshakes_though_frames_are_lost_doubled_and_late() {
+    const MESSAGES: usize = 150;
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [here, there] = [0, 1].map(|function| sim.open(function).unwrap());
+    for function in 0..2 {
+        let faults = sim.handle(function).faults();
+        faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 100_000 }, Times::Always);
+        faults.inject(Fault::Frame { fate: FrameFate::Duplicated, per_million: 50_000 }, Times::Always);
+        faults.inject(Fault::Frame { fate: FrameFate::Reordered, per_million: 50_000 }, Times::Always);
+    }
+    let mut targets = [Target::new(&there, 7), Target::insistent(&there, 8)];
+    let pd = Pd::alloc(&here).unwrap();
+    let mut options = ConnectionOptions::default();
+    options.rts.timeout = 10;
+    for qp_options in [QpOptions::default(), QpOptions::default().full_handshake()] {
+        let mut initiator = DcInitiator::with_qp_options(&pd, &options, qp_options).unwrap();
+        let region = MemoryRegion::allocate(&pd, ROOM, all()).unwrap();
+        for round in 0..MESSAGES {
+            let (target, index) = (round % 2, 7 + (round % 2) as u32);
+            let to = targets[target].address(KEY);
+            initiator.send_inline(&to, &round.to_ne_bytes()).unwrap();
+            initiator
+                .fetch_add(&to, region.buffer(0..8).unwrap(), targets[target].region.remote_at(RECEIVES * ROOM), 1)
+                .unwrap();
+            assert_eq!(targets[target].message(index).0, round.to_ne_bytes());
+            (0..2).for_each(|_| sent(&mut initiator));
+        }
+    }
+    for target in &mut targets {
+        assert_eq!(number(&target.region, RECEIVES * ROOM), MESSAGES as u64, "each once, of both initiators");
+        assert!(target.receiver.poll().unwrap().is_none());
+    }
+    drop(targets);
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_handshake_with_a_wrong_access_key_fails_the_message() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let target = Target::insistent(&device, 7);
+    for make in [initiator, polite] {
+        let (mut initiator, _region) = make(&device);
+        initiator.send_inline(&target.address(KEY + 1), b"?").unwrap();
+        let error = wait(|| initiator.poll()).result.unwrap_err();
+        assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess), "{error}");
+    }
+    assert_eq!(target.receiver.dct().query().unwrap().key_violations, 2);
 }
 
 /// A card whose initiators have streams.
@@ -327,6 +467,36 @@ fn with_enough_streams_in_error_the_initiator_is_in_error() {
 }
 
 #[test]
+fn each_stream_makes_its_own_handshakes() {
+    let sim = with_streams();
+    let device = sim.open(0).unwrap();
+    let mut targets = [Target::insistent(&device, 7), Target::new(&device, 8)];
+    let pd = Pd::alloc(&device).unwrap();
+    let streams = DciStreams { log_channels: 2, log_errored: 1 };
+    for qp_options in [QpOptions::default(), QpOptions::default().full_handshake()] {
+        let qp_options = qp_options.dci_streams(streams);
+        let mut initiator = DcInitiator::with_qp_options(&pd, &ConnectionOptions::default(), qp_options).unwrap();
+        let bad = targets[0].address(KEY + 1);
+        initiator.send_inline(&bad.stream(1), b"?").unwrap();
+        // 1 and 5 share a channel.
+        for stream in [5, 2, 3, 5, 2, 4] {
+            let to = targets[usize::from(stream % 2)].address(KEY);
+            initiator.send_inline(&to.stream(stream), &[stream as u8]).unwrap();
+        }
+        assert_eq!(ends(&mut initiator), Some(CqeSyndrome::RemoteAccess));
+        (0..6).for_each(|_| sent(&mut initiator));
+        let heard = [0, 1].map(|target| {
+            let mut heard: Vec<_> = (0..3).map(|_| targets[target].message(7 + target as u32).0[0]).collect();
+            heard.sort_unstable();
+            heard
+        });
+        assert_eq!(heard, [[2, 2, 4], [3, 5, 5]]);
+    }
+    drop(targets);
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
 fn streams_that_a_card_has_not_are_refused_by_name() {
     let create = |device: &Arc<Device>, options: QpOptions| {
         let (pd, uar) = (Pd::alloc(device).unwrap(), Uar::alloc(device).unwrap());
@@ -344,6 +514,7 @@ fn streams_that_a_card_has_not_are_refused_by_name() {
         (streams(7, 1).dc_initiator(), "log_max_dci_stream_channels"),
         (streams(1, 7).dc_initiator(), "log_max_dci_errored_streams"),
         (streams(1, 1), "dc_initiator"),
+        (QpOptions::default().full_handshake(), "full_handshake"),
     ] {
         let error = create(&device, options).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");

@@ -58,6 +58,9 @@ pub struct DctOptions {
     /// [`Completion::user_index`](crate::queue::Completion::user_index) of its receives: 24 bits, not all ones.
     /// Default: none.
     pub user_index: Option<u32>,
+    /// Whether initiators open their connections by a handshake, even those that do not by themselves
+    /// ([`QpOptions::full_handshake`](super::QpOptions::full_handshake)). Default: no.
+    pub full_handshake: bool,
 }
 
 setters! {
@@ -73,6 +76,7 @@ setters! {
         remote_access: AccessFlags;
         min_rnr_timer: u8;
         user_index: Some(u32);
+        full_handshake = true;
     }
 }
 
@@ -91,6 +95,7 @@ impl DctOptions {
             remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
             min_rnr_timer: 12,
             user_index: None,
+            full_handshake: false,
         }
     }
 
@@ -113,6 +118,7 @@ impl DctOptions {
             .rwe(has(AccessFlags::REMOTE_WRITE))
             .rre(has(AccessFlags::REMOTE_READ))
             .rae(has(AccessFlags::REMOTE_ATOMIC))
+            .free_ar(self.full_handshake)
             .min_rnr_nak(self.min_rnr_timer)
             .tclass(self.traffic_class)
             .flow_label(self.flow_label)

@@ -622,13 +622,16 @@ pub const BESIDE: &[Row] = &[
             DcTarget::stream,
             DcInitiator::new,
             DcInitiator::with_streams,
+            DcInitiator::with_qp_options,
+            QpOptions::full_handshake,
+            DctOptions::full_handshake,
             DcInitiator::reset_stream,
             DcReceiver::new,
         ],
         EVERY,
         "DC",
         ["mlx5_ib::perftest", "mlx5_ib::ucx", "mlx5_ib::a_connectx7_has_pages_on_demand_and_streams"],
-        "How DC looks on the wire is not public: the software card speaks it with software cards alone. The judges' own queue pairs, on the software card. It announces streams of an initiator as `connectx7`"
+        "How DC looks on the wire is not public: the software card speaks it with software cards alone. Connections open with their first message, or by a handshake where the initiator or the target wants it, as UCX asks for. The judges' own queue pairs, on the software card. It announces streams of an initiator as `connectx7`"
     ),
     row!(
         ["reserved numbers of queue pairs (libmlx5's reserved_qpn_alloc, reserved_qpn_dealloc)"],

@@ -20,6 +20,8 @@ layout! {
         0x0c [16] atomic_like_write_en: bool,
         0x0c [15] latency_sensitive: bool,
         0x0c [14] rlky: bool,
+        /// Connections open by a handshake, whatever the initiator asks for. UCX's header names it
+        /// `force_full_handshake`.
         0x0c [13] free_ar: bool,
         0x0c [11] dp_ordering_1: bool,
         0x10 [23:16] cs_res: u8,

@@ -36,6 +36,8 @@ layout! {
         0x08 [3:0] ulp_stateless_offload_mode: u8,
         0x0c [31:24] counter_set_id: u8,
         0x0c [23:0] uar_page: u32,
+        /// Of a DC initiator: each connection opens by a handshake. In UCX's header, not in the kernel's.
+        0x10 [28] full_handshake: bool,
         0x10 [23:0] user_index: u32,
         0x14 [28:24] log_page_size: u8,
         0x14 [23:0] remote_qpn: u32,

@@ -81,7 +81,7 @@ impl Verbs {
     /// A guest on a card started with these options.
     fn boot_on(options: &[&str], guest: GuestBuilder) -> Result<Self, Report> {
         let build = build()?;
-        let model = Model::start(&build, 2, options)?;
+        let model = Model::start_saying(&build, 2, options, "warn,mlx5_sim::engine::dynamic=debug")?;
         let [first, second] = model.sockets() else { return Err("two sockets".into()) };
         let programs = tempfile::tempdir()?;
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs");
@@ -415,18 +415,35 @@ fn perftest(verbs: &Verbs, programs: Perftest) -> TestResult {
 }
 
 /// UCX's transports, which have code of their own for the card's queues, and whether they access remote memory.
-const UCX: &[(&str, &str)] = &[("rc_x", "rma"), ("dc_x", "rma"), ("ud_x", "")];
+/// Transport, what else it is to do, and further variables.
+const UCX: &[(&str, &str, &str)] = &[("rc_x", "rma", ""), ("dc_x", "rma", ""), ("ud_x", "", "")];
+/// Who of dynamic connections wants a handshake: the initiator, or the target.
+const WITH_HANDSHAKE: [&str; 2] = ["UCX_DC_MLX5_DCI_FULL_HANDSHAKE=y", "UCX_DC_MLX5_DCT_FULL_HANDSHAKE=y"];
 
 /// Messages, and puts, gets and atomics by the card, between two workers of UCX.
 fn ucx(verbs: &Verbs) -> TestResult {
-    for (transport, what) in UCX {
-        let environment = format!("{} UCX_TLS={transport} UCX_NET_DEVICES=mlx5_0:1", Software::UCX);
-        let program = format!("{A} env {environment} UCX_ATOMIC_MODE=device {C_PROGRAMS}/ucx {what} 2>&1");
-        let said = verbs.lab.check(&program, TRAFFIC)?;
-        assert!(said.contains("UCX's contents are right"), "{said}");
-        // Atomics have a lane of their own, or go by messages.
-        assert_eq!(said.contains(" amo#0 "), *what == "rma", "{said}");
+    let handshakes = || verbs.lab.model.stderr().matches("connects by a handshake").count();
+    for case in UCX {
+        ucx_by(verbs, case)?;
     }
+    let mut before = handshakes();
+    assert_eq!(before, 0, "nobody wants a handshake");
+    for variable in WITH_HANDSHAKE {
+        ucx_by(verbs, &("dc_x", "rma", variable))?;
+        let after = handshakes();
+        assert!(after > before, "{variable}: no handshake");
+        before = after;
+    }
+    Ok(())
+}
+
+fn ucx_by(verbs: &Verbs, (transport, what, more): &(&str, &str, &str)) -> TestResult {
+    let environment = format!("{} UCX_TLS={transport} UCX_NET_DEVICES=mlx5_0:1 {more}", Software::UCX);
+    let program = format!("{A} env {environment} UCX_ATOMIC_MODE=device {C_PROGRAMS}/ucx {what} 2>&1");
+    let said = verbs.lab.check(&program, TRAFFIC)?;
+    assert!(said.contains("UCX's contents are right"), "{said}");
+    // Atomics have a lane of their own, or go by messages.
+    assert_eq!(said.contains(" amo#0 "), *what == "rma", "{said}");
     Ok(())
 }
 

@@ -153,11 +153,16 @@ fn context(options: &QpOptions, layout: &Layout, memory: &RingMemory, caps: &Cap
     if let Some(domain) = &options.xrcd {
         context.w().xrcd(domain.xrcd());
     }
+    let of_initiators = [
+        ("QpOptions::dci_streams", options.dci_streams.is_some()),
+        ("QpOptions::full_handshake", options.full_handshake),
+    ];
+    if let Some((what, _)) = of_initiators.iter().find(|(_, is_set)| *is_set && options.service != ServiceType::Dci) {
+        let what = (*what).into();
+        return Err(Invalid::Requires { what, requires: "QpOptions::dc_initiator" }.into());
+    }
+    context.w().full_handshake(options.full_handshake);
     if let Some(streams) = options.dci_streams {
-        if options.service != ServiceType::Dci {
-            let what = "QpOptions::dci_streams".into();
-            return Err(Invalid::Requires { what, requires: "QpOptions::dc_initiator" }.into());
-        }
         streams.check(caps)?;
         context.w().log_num_dci_stream_channels(streams.log_channels);
         context.w().log_num_dci_errored_streams(streams.log_errored);

@@ -79,6 +79,10 @@ pub struct QpOptions {
     pub user_index: Option<u32>,
     /// Streams, of a dynamically connected initiator. Default: none.
     pub dci_streams: Option<DciStreams>,
+    /// Whether a dynamically connected initiator opens each connection by a handshake: it sends nothing to a target
+    /// until that has answered. This costs a round trip at each change of target, and bears packets that overtake each
+    /// other (adaptive routing). No capability announces it; UCX asks cards for it from ConnectX-5 on. Default: no.
+    pub full_handshake: bool,
     /// Whether its completions bear the time of the card's real-time clock
     /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
     pub real_time: bool,
@@ -89,6 +93,7 @@ setters! {
         inline_bytes: u16;
         user_index: Some(u32);
         dci_streams: Some(DciStreams);
+        full_handshake = true;
         real_time = true;
     }
 }
@@ -106,6 +111,7 @@ impl Default for QpOptions {
             xrcd: None,
             user_index: None,
             dci_streams: None,
+            full_handshake: false,
             real_time: false,
         }
     }

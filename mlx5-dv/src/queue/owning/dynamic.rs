@@ -92,7 +92,7 @@ impl DcInitiator {
     /// [`Error::Unsupported`] on a card without the transport; [`Error::Invalid`] if the options exceed a capability;
     /// [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: &ConnectionOptions) -> Result<Self, Error> {
-        Self::create(pd, options, QpOptions::default())
+        Self::with_qp_options(pd, options, QpOptions::default())
     }
 
     /// As [`new`](Self::new), with streams: each [`DcTarget`] names one.
@@ -100,10 +100,15 @@ impl DcInitiator {
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn with_streams(pd: &Arc<Pd>, options: &ConnectionOptions, streams: DciStreams) -> Result<Self, Error> {
-        Self::create(pd, options, QpOptions::default().dci_streams(streams))
+        Self::with_qp_options(pd, options, QpOptions::default().dci_streams(streams))
     }
 
-    fn create(pd: &Arc<Pd>, options: &ConnectionOptions, qp_options: QpOptions) -> Result<Self, Error> {
+    /// As [`new`](Self::new), with the streams and the handshake of `qp_options`; the rest of its queue pair is as
+    /// `options` says.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with_qp_options(pd: &Arc<Pd>, options: &ConnectionOptions, qp_options: QpOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, options)?;
         let mut qp_options = qp_options.dc_initiator().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);

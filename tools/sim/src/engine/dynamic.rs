@@ -13,12 +13,13 @@ use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 use super::rc::responder;
 use super::{event, flush};
 use crate::function::{Function, Nic};
-use crate::objects::{AddressPath, Dct, Qp, RcState, Table};
-use crate::transport::Packet;
+use crate::objects::{AddressPath, Dct, Qp, RcState, Responder, Table};
 use crate::transport::packet::Nak;
+use crate::transport::{Opcode, Packet};
 
-/// Maximum number of connections of one target. An initiator beyond them takes the place of an idle one.
-const MOST: usize = 1024;
+/// Maximum number of connections of one target. An initiator beyond them takes the place of one that was not heard for
+/// long: if that goes on, its messages fail, as no acknowledgement comes.
+pub(super) const MOST: usize = 1 << 14;
 
 /// A request for the address of a target arrived.
 pub(super) fn request(f: &mut Function, packet: &Packet) {
@@ -33,17 +34,19 @@ pub(super) fn request(f: &mut Function, packet: &Packet) {
     let number = match dct.connections.get(&initiator) {
         Some(number) => *number,
         None => {
-            if dct.connections.len() >= MOST && !forget_idle(dct, &mut queues.connections, nic) {
+            if dct.connections.len() >= MOST && !make_room(dct, &mut queues.connections, nic) {
                 nic.port.counters.dropped += 1;
                 return;
             }
             let Ok(number) = queues.connections.insert(connection(dct, nic, packet)) else { return };
             dct.connections.insert(initiator, number);
+            dct.by_age.push_back((initiator, dct.heard + 1));
             number
         }
     };
     let Some(qp) = queues.connections.get_mut(number) else { return };
     qp.hidden = Some(number);
+    dct.heard += 1;
     if qp.rc.receive.connection != Some(packet.dc.connection) {
         let is_stale = qp.rc.receive.connection.is_some_and(|now| (packet.dc.connection.wrapping_sub(now) as i32) < 0);
         if is_stale {
@@ -51,8 +54,12 @@ pub(super) fn request(f: &mut Function, packet: &Packet) {
         }
         open(qp, nic, packet);
     }
+    qp.rc.receive.heard = dct.heard;
     if packet.dc.access_key != dct.context.dc_access_key() {
         return violation(dct, qp, nic, packet);
+    }
+    if dct.context.free_ar() && !qp.rc.receive.had_handshake {
+        return responder::ask_for_handshake(qp, nic, packet);
     }
     responder::request(qp, nic, packet);
 }
@@ -63,6 +70,10 @@ fn open(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     nic.scheduler.forget_qp(qp.scheduled());
     qp.rc = RcState::default();
     qp.rc.receive.connection = Some(packet.dc.connection);
+    qp.rc.receive.had_handshake = packet.opcode == Opcode::Connect;
+    if qp.rc.receive.had_handshake {
+        tracing::debug!("DCT {:#x}: initiator {:#x} connects by a handshake", qp.qpn, packet.dc.dci);
+    }
     qp.rc.receive.expected = packet.dc.first;
     qp.state = QpState::Rts;
     (qp.path.rmac, qp.path.udp_sport) = (packet.route.src_mac, packet.route.sport);
@@ -131,22 +142,25 @@ fn connection(dct: &Dct, nic: &Nic, packet: &Packet) -> Qp {
     }
 }
 
-/// Forgets one connection that has nothing to do. Returns false if there is none.
-fn forget_idle(dct: &mut Dct, connections: &mut Table<Qp>, nic: &mut Nic) -> bool {
-    let is_idle = |number: &u32| {
-        connections.get(*number).is_none_or(|qp| {
-            let receive = &qp.rc.receive;
-            receive.replies.is_empty() && receive.message.is_none() && receive.pending_ack.is_none()
-        })
-    };
-    let Some((initiator, number)) =
-        dct.connections.iter().map(|(who, number)| (*who, *number)).find(|(_, n)| is_idle(n))
-    else {
-        return false;
-    };
-    dct.connections.remove(&initiator);
-    forget(number, connections, nic);
-    true
+/// Forgets a connection that has nothing to do and was not heard for long. Returns false if there is none.
+fn make_room(dct: &mut Dct, connections: &mut Table<Qp>, nic: &mut Nic) -> bool {
+    for _ in 0..=dct.by_age.len() {
+        let Some((initiator, heard)) = dct.by_age.pop_front() else { break };
+        let Some(number) = dct.connections.get(&initiator).copied() else { continue };
+        let receive = connections.get(number).map(|qp| &qp.rc.receive);
+        if let Some(now) = receive.filter(|receive| is_busy(receive) || receive.heard != heard) {
+            dct.by_age.push_back((initiator, now.heard));
+            continue;
+        }
+        dct.connections.remove(&initiator);
+        forget(number, connections, nic);
+        return true;
+    }
+    false
+}
+
+fn is_busy(receive: &Responder) -> bool {
+    !receive.replies.is_empty() || receive.message.is_some() || receive.pending_ack.is_some()
 }
 
 pub(super) fn forget(number: u32, connections: &mut Table<Qp>, nic: &mut Nic) {
@@ -160,6 +174,7 @@ pub(super) fn forget(number: u32, connections: &mut Table<Qp>, nic: &mut Nic) {
 pub(super) fn drain(f: &mut Function, dctn: u32) {
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     let Some(dct) = queues.dcts.get_mut(dctn) else { return };
+    dct.by_age.clear();
     for number in std::mem::take(&mut dct.connections).into_values() {
         forget(number, &mut queues.connections, nic);
     }

@@ -23,8 +23,8 @@ pub(super) fn create(f: &mut Function, command: &CreateDctIn) -> Answer<CreateDc
     pages::reserve(f, Context::Qp)?;
     let dctn = f.queues.dcts.next_number().ok_or(Syndrome::TooManyDcts)?;
     context.w().ece(ece).state(DctState::Active).dc_access_key_violation_count(0);
-    let (state, connections) = (DctState::Active, Default::default());
-    let dct = Dct { dctn, state, context, is_armed: false, violations: 0, connections };
+    let (state, connections, by_age) = (DctState::Active, Default::default(), Default::default());
+    let dct = Dct { dctn, state, context, is_armed: false, violations: 0, connections, by_age, heard: 0 };
     f.queues.dcts.insert(dct).map_err(|_| Syndrome::TooManyDcts)?;
     use_parents(f, &context, true);
     let mut output = CreateDctOut::ZERO;
@@ -41,7 +41,6 @@ fn check_features(f: &Function, context: &Dctc) -> Result<(), Syndrome> {
         || context.dp_ordering_1()
         || context.atomic_like_write_en()
         || context.rlky()
-        || context.free_ar()
         || context.cs_res() != 0;
     if unannounced || context.state() != DctState::Active {
         return Err(Syndrome::DctFeature);

@@ -1,6 +1,6 @@
 //! Dynamically connected targets. PRM "Dynamically Connected Target Context".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use mlx5_prm::ctx::{DctState, Dctc};
 
@@ -22,4 +22,9 @@ pub struct Dct {
     /// Its connections: address and queue pair of the initiator, and the number in
     /// [`Queues::connections`](super::Queues::connections).
     pub connections: BTreeMap<(Gid, u32), u32>,
+    /// Initiators of all connections, and the request that each had sent last when it was put here: those that have
+    /// been idle for long come first.
+    pub by_age: VecDeque<((Gid, u32), u64)>,
+    /// Requests that have arrived for it.
+    pub heard: u64,
 }

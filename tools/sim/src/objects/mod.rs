@@ -45,10 +45,9 @@ pub(crate) use port::{layout_of, mac_in};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
 pub(crate) use qp::{GROUP_QPN, GSI_QPN};
 pub use qp_progress::RcState;
-#[cfg(test)]
-pub(crate) use qp_progress::Requester;
 pub(crate) use qp_progress::{
-    AtomicResult, Buffer, Connection, Consumed, FaultyMemory, Message, PendingAck, ReceiveFault, Reply, SendFault,
+    AtomicResult, Buffer, Connection, Consumed, FaultyMemory, Message, PendingAck, ReceiveFault, Reply, Requester,
+    Responder, SendFault,
 };
 pub use rate::{Executed, Pace, Rate, Rates};
 pub use srq::{Srq, XrcSrq};

@@ -93,6 +93,8 @@ pub(crate) struct Connection {
     pub number: u32,
     /// PSN of its first request.
     pub first: Psn,
+    /// Its handshake is acknowledged, or it has none.
+    pub is_open: bool,
 }
 
 /// A page fault of the sending side.
@@ -140,6 +142,10 @@ pub(crate) struct Responder {
     pub posted_in_error: u32,
     /// Of a target's connection: its number.
     pub connection: Option<u32>,
+    /// It opened by a handshake.
+    pub had_handshake: bool,
+    /// Which of its target's requests was its last.
+    pub heard: u64,
     /// The expected PSN (ePSN).
     pub expected: Psn,
     /// Message sequence number: messages completed.

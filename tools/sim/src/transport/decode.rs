@@ -306,7 +306,8 @@ mod tests {
         ) -> Packet {
             let opcode = Opcode::ALL[index];
             let mut packet = Packet::new(opcode, Route { tag, ..route(v4) }, qpn, Psn::new(psn));
-            if transport.has(opcode) { packet.transport = transport; }
+            // Dynamic connections have every opcode.
+            packet.transport = if transport.has(opcode) { transport } else { Transport::Dc };
             if packet.has_xrceth() { packet.xrc_srqn = srqn; }
             if packet.transport == Transport::Ud { packet.deth = Deth { qkey: deth.0, src_qpn: deth.1 & Psn::MASK }; }
             if packet.has_dceth() {

@@ -1,8 +1,15 @@
 //! The header of dynamically connected requests. How DC looks on the wire is not public: this one is the model's own,
 //! and DC works between models alone. Its transport has a number that IBTA leaves to manufacturers.
 //!
-//! A connection opens with its first request that arrives: each names the connection and where its PSNs begin. Nothing
-//! is said at its end; a target forgets a connection when the same initiator opens another.
+//! Each request names the connection and where its PSNs begin. A connection opens in one of two ways:
+//!
+//! * with its first request that arrives;
+//! * by a handshake: [`Opcode::Connect`](super::Opcode::Connect) takes the first PSN, and no request is sent before it
+//!   is acknowledged. An initiator does so if its context says so. A target may insist on it: it executes nothing of a
+//!   connection without, and answers [`Nak::HandshakeNeeded`](super::header::Nak); the initiator then opens another, by
+//!   a handshake.
+//!
+//! Nothing is said at its end; a target forgets a connection when the same initiator opens another.
 
 use super::psn::Psn;
 

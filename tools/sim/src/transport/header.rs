@@ -144,6 +144,8 @@ pub enum Nak {
     RemoteAccess,
     /// Remote operational error.
     RemoteOperation,
+    /// The target of a dynamic connection asks for a handshake first: the model's own code.
+    HandshakeNeeded,
     /// Any other code.
     Other(u8),
 }
@@ -163,6 +165,7 @@ impl Syndrome {
                 NakCode::InvalidRequest => Nak::InvalidRequest,
                 NakCode::RemoteAccessError => Nak::RemoteAccess,
                 NakCode::RemoteOperationalError => Nak::RemoteOperation,
+                _ if low == Nak::HANDSHAKE_NEEDED => Nak::HandshakeNeeded,
                 NakCode::InvalidRdRequest | NakCode::Unknown(_) => Nak::Other(low),
             }),
             AethSyndrome::Unknown(_) => Syndrome::Reserved(number),
@@ -182,6 +185,9 @@ impl Syndrome {
 }
 
 impl Nak {
+    /// IBTA reserves it.
+    const HANDSHAKE_NEEDED: u8 = 0x1f;
+
     /// The code on the wire.
     const fn number(self) -> u8 {
         let code = match self {
@@ -189,6 +195,7 @@ impl Nak {
             Nak::InvalidRequest => NakCode::InvalidRequest,
             Nak::RemoteAccess => NakCode::RemoteAccessError,
             Nak::RemoteOperation => NakCode::RemoteOperationalError,
+            Nak::HandshakeNeeded => return Nak::HANDSHAKE_NEEDED,
             Nak::Other(code) => return code,
         };
         code.number() as u8

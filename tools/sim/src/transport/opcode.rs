@@ -2,7 +2,8 @@
 //!
 //! Masked atomics are NVIDIA's, and how they look on the wire is not public. Here they have numbers that IBTA leaves to
 //! manufacturers, a RETH, and the operands as payload; the response to one of eight bytes is the standard one, which is
-//! documented. So masked atomics work between models alone, and a capture shows an unknown opcode.
+//! documented. So masked atomics work between models alone, and a capture shows an unknown opcode. The same holds for
+//! the handshake of dynamic connections.
 
 use mlx5_prm::ib::{Aeth, AtomicAckEth, AtomicEth, BthOperation, BthService, Ieth, ImmDt, Reth};
 use mlx5_prm::layout::Layout;
@@ -71,7 +72,8 @@ impl Transport {
     pub const fn has(self, opcode: Opcode) -> bool {
         use Opcode::*;
         match self {
-            Transport::Rc | Transport::Xrc | Transport::Dc => true,
+            Transport::Dc => true,
+            Transport::Rc | Transport::Xrc => !matches!(opcode, Connect),
             Transport::Uc => (opcode as u8) <= WriteOnlyImm as u8,
             Transport::Ud => matches!(opcode, SendOnly | SendOnlyImm),
         }
@@ -140,6 +142,8 @@ pub enum Opcode {
     MaskedFetchAdd = Opcode::EXTENDED + 1,
     /// Response to a masked atomic that has not eight bytes.
     MaskedAcknowledge = Opcode::EXTENDED + 2,
+    /// Opens a dynamic connection.
+    Connect = Opcode::EXTENDED + 3,
 }
 
 /// The message a request packet belongs to.
@@ -153,13 +157,15 @@ pub enum Message {
     Read,
     /// An atomic.
     Atomic,
+    /// The handshake of a dynamic connection.
+    Connect,
 }
 
 impl Opcode {
     /// Bit of the manufacturer's operations.
     pub const EXTENDED: u8 = 1 << 5;
     /// Every opcode.
-    pub const ALL: [Opcode; 26] = {
+    pub const ALL: [Opcode; 27] = {
         use Opcode::*;
         [
             SendFirst,
@@ -188,6 +194,7 @@ impl Opcode {
             MaskedCompareSwap,
             MaskedFetchAdd,
             MaskedAcknowledge,
+            Connect,
         ]
     };
 
@@ -213,6 +220,7 @@ impl Opcode {
             WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => Some(Message::Write),
             ReadRequest => Some(Message::Read),
             CompareSwap | FetchAdd | MaskedCompareSwap | MaskedFetchAdd => Some(Message::Atomic),
+            Connect => Some(Message::Connect),
             ReadResponseFirst | ReadResponseMiddle | ReadResponseLast | ReadResponseOnly | Acknowledge
             | AtomicAcknowledge | MaskedAcknowledge => None,
         }
@@ -289,6 +297,7 @@ impl Opcode {
                 | Opcode::AtomicAcknowledge
                 | Opcode::CompareSwap
                 | Opcode::FetchAdd
+                | Opcode::Connect
         )
     }
 
@@ -330,7 +339,11 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 23 + 12 + 2 + 23 + 23 + 3 * 3, "RC, UC, UD, XRC, DC; masked atomics of RC, XRC and DC");
+        assert_eq!(
+            known,
+            23 + 12 + 2 + 23 + 23 + 3 * 3 + 1,
+            "RC, UC, UD, XRC, DC; masked atomics of RC, XRC and DC; a handshake"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{ack_timeout, channel, rnr_delay, route};
 use crate::engine::message::mtu;
 use crate::engine::{completion, event, flush, page_fault, pieces, ud, umr, wqe};
 use crate::function::Nic;
-use crate::objects::{AtomicResult, Connection, Failure, Qp, SendWork};
+use crate::objects::{AtomicResult, Connection, Datagram, Failure, Qp, Requester, SendWork};
 use crate::strict::rules;
 use crate::transport::dynamic::Dceth;
 use crate::transport::packet::{AtomicEth, Nak, Packet, Reth, Syndrome};
@@ -97,6 +97,9 @@ fn is_blocked(qp: &Qp) -> bool {
     let send = &qp.rc.send;
     let Some(work) = send.work.get(send.cursor) else { return true };
     let outstanding = send.next.after(send.unacked);
+    if outstanding > 0 && send.target.is_some_and(|connection| !connection.is_open) {
+        return true;
+    }
     if !work.is_started {
         if outstanding > 0 && work.target.is_some() && !is_connected(qp, work) {
             return true;
@@ -120,17 +123,63 @@ fn is_connected(qp: &Qp, work: &SendWork) -> bool {
 fn connect(qp: &mut Qp, nic: &mut Nic) {
     let Some(work) = qp.rc.send.work.get(qp.rc.send.cursor) else { return };
     if let Some(target) = work.target.filter(|_| !work.is_started && !is_connected(qp, work)) {
-        nic.scheduler.connections = nic.scheduler.connections.wrapping_add(1);
-        let (number, first, stream) = (nic.scheduler.connections, work.first, work.stream);
-        qp.remote_qpn = target.qpn;
-        qp.rc.send.target = Some(Connection { target, stream, number, first });
+        let stream = work.stream;
+        open(qp, nic, target, stream, qp.context.full_handshake());
     }
+}
+
+/// Opens a connection for the work from the cursor on. A handshake takes its first PSN.
+fn open(qp: &mut Qp, nic: &mut Nic, target: Datagram, stream: u16, by_handshake: bool) {
+    nic.scheduler.connections = nic.scheduler.connections.wrapping_add(1);
+    let (number, first) = (nic.scheduler.connections, qp.rc.send.next);
+    qp.remote_qpn = target.qpn;
+    qp.rc.send.target = Some(Connection { target, stream, number, first, is_open: !by_handshake });
+    if by_handshake {
+        shift(&mut qp.rc.send, 1);
+    }
+}
+
+/// Moves the PSNs of all work from the cursor on, of which nothing is executed.
+fn shift(send: &mut Requester, psns: u32) {
+    for work in send.work.iter_mut().skip(send.cursor) {
+        work.first = work.first.plus(psns);
+    }
+    send.assigned = send.assigned.plus(psns);
+}
+
+/// The target insists on a handshake, and has executed nothing of the connection: opens another, with later PSNs.
+fn reconnect(qp: &mut Qp, nic: &mut Nic, Connection { target, stream, .. }: Connection) {
+    go_back(qp, nic);
+    let send = &mut qp.rc.send;
+    let sent = send.sent.after(send.unacked) as u32;
+    shift(send, sent);
+    for work in send.work.iter_mut().filter(|work| work.packets > 0) {
+        work.is_started = false;
+    }
+    (send.next, send.unacked, send.reads) = (send.sent, send.sent, 0);
+    (send.deadline, send.is_retransmitting) = (None, false);
+    open(qp, nic, target, stream, true);
+}
+
+/// Sends the handshake of a connection.
+fn send_handshake(qp: &mut Qp, nic: &mut Nic) -> bool {
+    let send = &qp.rc.send;
+    let Some(work) = send.work.get(send.cursor) else { return false };
+    let Some(mut packet) = new_packet(qp, nic, work, Opcode::Connect) else { return no_route(qp, nic) };
+    packet.ack_request = true;
+    nic.send(packet);
+    advance_psn(&mut qp.rc.send, 1);
+    start_timer(qp, nic);
+    true
 }
 
 /// Sends the packet with PSN `next`, of the work at the cursor.
 fn send_packet(qp: &mut Qp, nic: &mut Nic) -> bool {
     connect(qp, nic);
     let send = &qp.rc.send;
+    if send.target.is_some_and(|connection| !connection.is_open) {
+        return send_handshake(qp, nic);
+    }
     let Some(work) = send.work.get(send.cursor) else { return false };
     let number = send.next.after(work.first) as u32;
     let Some(mut packet) = new_packet(qp, nic, work, opcode(work, number)) else { return no_route(qp, nic) };
@@ -212,12 +261,16 @@ fn advance(qp: &mut Qp, psns: u32) {
         work.is_started = true;
         send.reads += u32::from(work.is_read());
     }
+    advance_psn(send, psns);
+    if send.next == send.work[send.cursor].end() {
+        send.cursor += 1;
+    }
+}
+
+fn advance_psn(send: &mut Requester, psns: u32) {
     send.next = send.next.plus(psns);
     if send.next.after(send.sent) > 0 {
         send.sent = send.next;
-    }
-    if send.next == send.work[send.cursor].end() {
-        send.cursor += 1;
     }
 }
 
@@ -463,6 +516,7 @@ fn acknowledge(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
             }
             retry(qp, nic);
         }
+        Syndrome::Nak(Nak::HandshakeNeeded) => handshake_needed(qp, nic),
         Syndrome::Nak(nak) => fail(qp, nic, Failure::new(syndrome_of(nak))),
         Syndrome::Ack(_) | Syndrome::Reserved(_) => fail(qp, nic, Failure::new(CqeSyndrome::BadResponse)),
     }
@@ -472,7 +526,16 @@ const fn syndrome_of(nak: Nak) -> CqeSyndrome {
     match nak {
         Nak::InvalidRequest => CqeSyndrome::RemoteInvalidRequest,
         Nak::RemoteAccess => CqeSyndrome::RemoteAccess,
-        Nak::PsnSequence | Nak::RemoteOperation | Nak::Other(_) => CqeSyndrome::RemoteOperation,
+        Nak::PsnSequence | Nak::RemoteOperation | Nak::HandshakeNeeded | Nak::Other(_) => CqeSyndrome::RemoteOperation,
+    }
+}
+
+/// The target insists on a handshake. It says so of a connection's first request alone, if that opened it.
+fn handshake_needed(qp: &mut Qp, nic: &mut Nic) {
+    let unacked = qp.rc.send.unacked;
+    match qp.rc.send.target.filter(|connection| connection.is_open && connection.first == unacked) {
+        Some(connection) => reconnect(qp, nic, connection),
+        None => fail(qp, nic, Failure::new(CqeSyndrome::BadResponse)),
     }
 }
 
@@ -521,6 +584,9 @@ fn progress(qp: &mut Qp, nic: &mut Nic, end: Psn) {
     send.rnr_retries = 0;
     send.gap = None;
     send.deadline = None;
+    if let Some(connection) = &mut send.target {
+        connection.is_open = true;
+    }
     if send.next.after(end) < 0 {
         // A late response to packets sent before going back: they need no retransmission.
         send.next = end;

@@ -155,6 +155,7 @@ fn in_order(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
         Kind::Write => execute_write(qp, nic, packet),
         Kind::Read => execute_read(qp, nic, packet),
         Kind::Atomic => execute_atomic(qp, nic, packet),
+        Kind::Connect => Ok(1),
     });
     match done {
         Ok(taken) => complete_request(qp, nic, packet, taken),
@@ -199,7 +200,7 @@ fn count_request(qp: &Qp, nic: &mut Nic, packet: &Packet) {
         Some(Kind::Write) => &mut counter.rx_write_requests,
         Some(Kind::Read) => &mut counter.rx_read_requests,
         Some(Kind::Atomic) => &mut counter.rx_atomic_requests,
-        Some(Kind::Send) | None => return,
+        Some(Kind::Send | Kind::Connect) | None => return,
     };
     *count = count.wrapping_add(1);
 }
@@ -259,6 +260,14 @@ pub(crate) fn refuse(qp: &mut Qp, nic: &mut Nic, nak: Nak) {
     send_fatal_nak(qp, nic, nak);
 }
 
+/// The first request of a dynamic connection came without a handshake: answers that one is needed, and again if the
+/// answer was lost.
+pub(crate) fn ask_for_handshake(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+    if packet.psn == qp.rc.receive.expected {
+        queue_ack(qp, nic, PendingAck::Nak(Syndrome::Nak(Nak::HandshakeNeeded).number()));
+    }
+}
+
 /// Whether the queue pair accepts this request now: opcode sequence, access rights, outstanding reads, payload length.
 /// Otherwise the NAK is "invalid request". IBTA C9-92 (packet length), C9-94 (RETH length).
 fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
@@ -269,7 +278,7 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
         Some(Message::Write { .. }) => !packet.opcode.begins() && kind == Kind::Write,
     };
     let allowed = match kind {
-        Kind::Send => true,
+        Kind::Send | Kind::Connect => true,
         Kind::Write => qp.remote_write,
         Kind::Read => qp.remote_read && qp.rc.receive.replies.len() < 1 << qp.log_rra_max,
         Kind::Atomic => qp.remote_atomic,
@@ -278,7 +287,7 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
     let fits = match (kind, packet.opcode.begins(), packet.opcode.ends()) {
         // Operands.
         (Kind::Atomic, ..) if packet.opcode.is_masked_atomic() => len > 0,
-        (Kind::Read | Kind::Atomic, ..) => len == 0,
+        (Kind::Read | Kind::Atomic | Kind::Connect, ..) => len == 0,
         (_, _, false) => len == mtu,
         (_, true, true) => len <= mtu,
         (_, false, true) => (1..=mtu).contains(&len),

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::ctx::{DctState, Dctc};
 use mlx5_prm::values::{PathMtu, QpState};
 
 use super::bench::*;
 use crate::engine;
-use crate::objects::QueueCounter;
+use crate::objects::{Dct, QueueCounter};
+use crate::transport::dynamic::Dceth;
 use crate::transport::packet::{Packet, Route};
-use crate::transport::{Opcode, Psn};
+use crate::transport::{Opcode, Psn, Transport};
 use crate::wire::{Frame, ROOM};
 
 fn syndromes(done: &[Done]) -> Vec<Option<CqeSyndrome>> {
@@ -152,6 +154,45 @@ fn a_peers_endless_message_ends() {
     bench.run();
     assert_eq!(syndromes(&bench.received(b)), [Some(CqeSyndrome::LocalLength)]);
     assert_eq!(bench.state(b), QpState::Err);
+}
+
+/// An empty write of an initiator: message `number` of its connection with the target `dctn`.
+fn dynamic_write(bench: &Bench, dctn: u32, dci: u32, number: u32) -> Box<Packet> {
+    let mut packet = forged(bench, dctn, Opcode::WriteOnly, number);
+    packet.transport = Transport::Dc;
+    packet.dc = Dceth { dci, connection: 1, ..Dceth::default() };
+    packet
+}
+
+#[test]
+fn a_target_with_all_the_connections_it_can_have_forgets_one_that_is_silent() {
+    let mut bench = Bench::new();
+    let shape = bench.shape();
+    let (mut context, srqn) = (Dctc::ZERO, bench.srq(None));
+    context.w().rwe(true).mtu(PathMtu::Mtu1024).pd(PD).cqn(shape.cqn_recv).srqn_xrqn(srqn).hop_limit(64);
+    let dctn = bench.f.queues.dcts.next_number().unwrap();
+    let (connections, by_age) = Default::default();
+    let (state, is_armed) = (DctState::Active, false);
+    let dct = Dct { dctn, state, context, is_armed, violations: 0, connections, by_age, heard: 0 };
+    bench.f.queues.dcts.insert(dct).unwrap();
+    let mut hears = |dci: u32, number: u32| {
+        let packet = dynamic_write(&bench, dctn, dci, number);
+        engine::receive(&mut bench.f, Frame::Roce(packet));
+        bench.run();
+        let dct = bench.f.queues.dcts.get(dctn).unwrap();
+        let hidden = dct.connections.get(&(Bench::gid(0), dci)).copied();
+        let done = hidden.and_then(|hidden| bench.f.queues.connections.get(hidden)).map(|qp| qp.rc.receive.msn);
+        (dct.connections.len(), done)
+    };
+    let most = engine::dynamic::MOST as u32;
+    for dci in 1..=most {
+        assert_eq!(hears(dci, 0), (dci as usize, Some(1)));
+    }
+    assert_eq!(hears(1, 1), (most as usize, Some(2)));
+    assert_eq!(hears(most + 1, 0), (most as usize, Some(1)));
+    assert_eq!(hears(1, 2).1, Some(3), "it was heard lately");
+    assert_eq!(hears(2, 1).1, Some(0), "forgotten: its first message is missing");
+    assert_eq!(hears(4, 1).1, Some(2), "only one at a time takes a place");
 }
 
 #[test]
