@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::{ConnectionBatch, ConnectionReceives};
+use super::batch::{ConnectionBatch, ConnectionReceives, alone};
 use super::fast_key::FastKey;
 use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket};
 use super::orphans::Orphans;
@@ -174,46 +174,46 @@ impl<S: Connected> Connection<S> {
     /// SEND of `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
-        self.batch().send(buffer)
+        alone!(self.batch(), send(buffer))
     }
 
     /// SEND of `buffer` with immediate data. It wakes a receiver that waits for solicited completions. Errors:
     /// [`Refused`].
     #[inline]
     pub fn send_imm(&mut self, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
-        self.batch().send_imm(buffer, imm)
+        alone!(self.batch(), send_imm(buffer, imm))
     }
 
     /// RDMA WRITE of `buffer` to `remote`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn write(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.batch().write(buffer, remote)
+        alone!(self.batch(), write(buffer, remote))
     }
 
     /// RDMA WRITE of `buffer` to `remote`, with immediate data that completes a receive there. Errors: [`Refused`].
     #[inline]
     pub fn write_imm(&mut self, buffer: Buffer, remote: RemoteAddress, imm: u32) -> Result<Ticket, Refused> {
-        self.batch().write_imm(buffer, remote, imm)
+        alone!(self.batch(), write_imm(buffer, remote, imm))
     }
 
     /// SEND of `data`, which is copied at once. Errors: [`Refused`].
     #[inline]
     pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
-        self.batch().send_inline(data)
+        alone!(self.batch(), send_inline(data))
     }
 
     /// SEND of `data`, which is copied at once, of which nothing comes back unless it fails: see
     /// [`ConnectionBatch::send_inline_unreported`]. Errors: [`RefusedReason`].
     #[inline]
     pub fn send_inline_unreported(&mut self, data: &[u8]) -> Result<(), RefusedReason> {
-        self.batch().send_inline_unreported(data)
+        alone!(self.batch(), send_inline_unreported(data))
     }
 
     /// SEND of `buffer`, which waits in the queue until it is [asked for](Self::reclaim): see
     /// [`ConnectionBatch::send_kept`]. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send_kept(&mut self, buffer: Buffer) -> Result<Kept, Refused> {
-        self.batch().send_kept(buffer)
+        alone!(self.batch(), send_kept(buffer))
     }
 
     /// The buffer of a send, once polls have met its completion; `None` before, and when it is back already.
@@ -225,7 +225,7 @@ impl<S: Connected> Connection<S> {
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
     #[inline]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.batch().write_inline(data, remote)
+        alone!(self.batch(), write_inline(data, remote))
     }
 
     /// Fast registration: opens the buffers of `key` to the remote, as one range of addresses. Returns the remote
@@ -426,19 +426,19 @@ impl Connection {
     /// SEND of `buffer`. It invalidates the remote's key `rkey`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send_invalidate(&mut self, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
-        self.batch().send_invalidate(buffer, rkey)
+        alone!(self.batch(), send_invalidate(buffer, rkey))
     }
 
     /// SEND of `data`, which is copied at once. It invalidates the remote's key `rkey`. Errors: [`Refused`].
     #[inline]
     pub fn send_invalidate_inline(&mut self, data: &[u8], rkey: u32) -> Result<Ticket, Refused> {
-        self.batch().send_invalidate_inline(data, rkey)
+        alone!(self.batch(), send_invalidate_inline(data, rkey))
     }
 
     /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn read(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.batch().read(buffer, remote)
+        alone!(self.batch(), read(buffer, remote))
     }
 
     /// ATOMIC compare and swap of the number at `remote`, as [`SendBatch::compare_swap`]. The old value is written to
@@ -451,14 +451,14 @@ impl Connection {
         compare: u64,
         swap: u64,
     ) -> Result<Ticket, Refused> {
-        self.batch().compare_swap(buffer, remote, compare, swap)
+        alone!(self.batch(), compare_swap(buffer, remote, compare, swap))
     }
 
     /// ATOMIC fetch and add to the number at `remote`, as [`SendBatch::fetch_add`]. The old value is written to
     /// `buffer`, of eight bytes. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn fetch_add(&mut self, buffer: Buffer, remote: RemoteAddress, add: u64) -> Result<Ticket, Refused> {
-        self.batch().fetch_add(buffer, remote, add)
+        alone!(self.batch(), fetch_add(buffer, remote, add))
     }
 
     /// As [`read`](Self::read), and waits for the data. Errors: [`WaitError`].

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::{ConnectionReceives, DatagramBatch};
+use super::batch::{ConnectionReceives, DatagramBatch, alone};
 use super::datagrams::{DatagramOptions, queue_pair, start};
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use super::queues::{Queues, Wait};
@@ -130,7 +130,7 @@ impl DatagramQueue {
     pub fn send(&mut self, to: &AddressHandle, buffer: Buffer) -> Result<Ticket, Refused> {
         let depth = self.options.send_depth;
         match self.batch() {
-            Some(mut batch) => batch.send(to, buffer),
+            Some(batch) => alone!(batch, send(to, buffer)),
             None => Err(refused(depth, Some(buffer))),
         }
     }
@@ -141,7 +141,7 @@ impl DatagramQueue {
     pub fn send_imm(&mut self, to: &AddressHandle, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
         let depth = self.options.send_depth;
         match self.batch() {
-            Some(mut batch) => batch.send_imm(to, buffer, imm),
+            Some(batch) => alone!(batch, send_imm(to, buffer, imm)),
             None => Err(refused(depth, Some(buffer))),
         }
     }
@@ -151,7 +151,7 @@ impl DatagramQueue {
     pub fn send_inline(&mut self, to: &AddressHandle, data: &[u8]) -> Result<Ticket, Refused> {
         let depth = self.options.send_depth;
         match self.batch() {
-            Some(mut batch) => batch.send_inline(to, data),
+            Some(batch) => alone!(batch, send_inline(to, data)),
             None => Err(refused(depth, None)),
         }
     }

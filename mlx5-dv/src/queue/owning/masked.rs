@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::batch::ConnectionBatch;
+use super::batch::{ConnectionBatch, alone};
 use super::connection::{Connection, WaitError};
 use super::in_flight::{Refused, Ticket};
 use crate::memory::RemoteAddress;
@@ -55,7 +55,7 @@ impl Connection {
         remote: RemoteAddress,
         swap: MaskedSwap<N>,
     ) -> Result<Ticket, Refused> {
-        self.batch().masked_compare_swap(buffer, remote, swap)
+        alone!(self.batch(), masked_compare_swap(buffer, remote, swap))
     }
 
     /// Masked ATOMIC fetch and add to the numbers at `remote`, as
@@ -68,7 +68,7 @@ impl Connection {
         remote: RemoteAddress,
         add: MaskedAdd<N>,
     ) -> Result<Ticket, Refused> {
-        self.batch().masked_fetch_add(buffer, remote, add)
+        alone!(self.batch(), masked_fetch_add(buffer, remote, add))
     }
 
     /// As [`masked_compare_swap`](Self::masked_compare_swap), and waits for what was there. Errors: [`WaitError`].

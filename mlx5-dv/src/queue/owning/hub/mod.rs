@@ -13,7 +13,7 @@ use std::time::Duration;
 use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 
-use super::batch::ConnectionBatch;
+use super::batch::{ConnectionBatch, alone};
 use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED_CQES};
 use super::receives::Receives;
 use super::setup::{self, ConnectionOptions, Peer};
@@ -313,7 +313,7 @@ impl<C> Hub<C> {
     #[inline]
     pub fn send(&mut self, connection: ConnectionId, buffer: Buffer) -> Result<Ticket, Refused> {
         match self.batch(connection) {
-            Some(mut batch) => batch.send(buffer),
+            Some(batch) => alone!(batch, send(buffer)),
             None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
         }
     }
@@ -322,7 +322,7 @@ impl<C> Hub<C> {
     #[inline]
     pub fn send_imm(&mut self, connection: ConnectionId, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
         match self.batch(connection) {
-            Some(mut batch) => batch.send_imm(buffer, imm),
+            Some(batch) => alone!(batch, send_imm(buffer, imm)),
             None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
         }
     }
@@ -331,7 +331,7 @@ impl<C> Hub<C> {
     #[inline]
     pub fn send_invalidate(&mut self, connection: ConnectionId, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
         match self.batch(connection) {
-            Some(mut batch) => batch.send_invalidate(buffer, rkey),
+            Some(batch) => alone!(batch, send_invalidate(buffer, rkey)),
             None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
         }
     }
@@ -345,7 +345,7 @@ impl<C> Hub<C> {
         remote: RemoteAddress,
     ) -> Result<Ticket, Refused> {
         match self.batch(connection) {
-            Some(mut batch) => batch.write(buffer, remote),
+            Some(batch) => alone!(batch, write(buffer, remote)),
             None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
         }
     }
@@ -354,7 +354,7 @@ impl<C> Hub<C> {
     #[inline]
     pub fn read(&mut self, connection: ConnectionId, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
         match self.batch(connection) {
-            Some(mut batch) => batch.read(buffer, remote),
+            Some(batch) => alone!(batch, read(buffer, remote)),
             None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
         }
     }
@@ -363,7 +363,7 @@ impl<C> Hub<C> {
     #[inline]
     pub fn send_inline(&mut self, connection: ConnectionId, data: &[u8]) -> Result<Ticket, Refused> {
         match self.batch(connection) {
-            Some(mut batch) => batch.send_inline(data),
+            Some(batch) => alone!(batch, send_inline(data)),
             None => Err(Refused { buffer: None, reason: RefusedReason::HasLeft }),
         }
     }

@@ -91,8 +91,8 @@ fn has_work(qp: &mut Qp, nic: &mut Nic) -> bool {
     true
 }
 
-/// Whether the work at the cursor must wait for responses: too many reads or atomics outstanding, a fence, or the PSN
-/// window is full.
+/// Whether the work at the cursor must wait for responses: a handshake or too many reads or atomics outstanding, a
+/// fence, or the PSN window is full.
 fn is_blocked(qp: &Qp) -> bool {
     let send = &qp.rc.send;
     let Some(work) = send.work.get(send.cursor) else { return true };
