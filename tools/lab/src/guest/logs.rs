@@ -9,8 +9,12 @@ use crate::error::{IoContext, LabError};
 use crate::logs::LogFolder;
 use crate::process::tail;
 
-/// Number of lines that an error shows: a kernel panic takes forty.
+/// Number of lines that an error shows.
 pub(super) const TAIL_LINES: usize = 50;
+/// Maximum number of lines that it shows of a crash: what a kernel says of its stack is of any length.
+const CRASH_LINES: usize = 300;
+/// What begins a kernel's report of its crash.
+const CRASHES: [&str; 2] = ["Oops: ", "Kernel panic"];
 
 /// A guest's log folder, mounted in it as `/lab`.
 #[derive(Clone, Debug)]
@@ -50,12 +54,37 @@ impl Logs {
 
     pub(super) fn evidence(&self) -> Evidence {
         let part = |title: &str, path: &Path| {
-            let text = tail(path, TAIL_LINES);
+            let text = since_crash(&tail(path, CRASH_LINES));
             match text.trim().is_empty() {
                 true => String::new(),
                 false => format!("[{title}]\n{text}\n"),
             }
         };
         Evidence { logs: self.dir().to_owned(), tail: part("console", &self.console()) + &part("qemu", &self.qemu()) }
+    }
+}
+
+/// The last lines of a log; if a crash is among those before them, all since its beginning.
+fn since_crash(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let crash = lines.iter().position(|line| CRASHES.iter().any(|crash| line.contains(crash)));
+    let last = lines.len().saturating_sub(TAIL_LINES);
+    lines[crash.unwrap_or(last).min(last)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_log_is_shown_and_a_crash_from_its_beginning() {
+        let stack = "? stack\n".repeat(2 * TAIL_LINES);
+        assert_eq!(since_crash(&stack).lines().count(), TAIL_LINES);
+        for crash in ["[ 4.6] Oops: int3: 0000 [#1]", "[ 9.1] Kernel panic - not syncing: sysrq triggered crash"] {
+            let shown = since_crash(&format!("before\n{crash}\n{stack}"));
+            assert_eq!((shown.lines().next(), shown.lines().count()), (Some(crash), 2 * TAIL_LINES + 1));
+            let shown = since_crash(&format!("before\n{crash}\nend"));
+            assert_eq!(shown, format!("before\n{crash}\nend"));
+        }
     }
 }
