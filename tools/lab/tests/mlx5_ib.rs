@@ -414,8 +414,8 @@ fn perftest(verbs: &Verbs, programs: Perftest) -> TestResult {
     Ok(())
 }
 
-/// UCX's transports, which have code of their own for the card's queues, and whether they access remote memory.
-/// Transport, what else it is to do, and further variables.
+/// UCX's transports, which have code of their own for the card's queues; whether they access remote memory; and further
+/// variables.
 const UCX: &[(&str, &str, &str)] = &[("rc_x", "rma", ""), ("dc_x", "rma", ""), ("ud_x", "", "")];
 /// Who of dynamic connections wants a handshake: the initiator, or the target.
 const WITH_HANDSHAKE: [&str; 2] = ["UCX_DC_MLX5_DCI_FULL_HANDSHAKE=y", "UCX_DC_MLX5_DCT_FULL_HANDSHAKE=y"];
