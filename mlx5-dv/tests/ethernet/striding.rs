@@ -1,9 +1,11 @@
 //! Striding receive queues: packets packed into large buffers, which come back when their packets are dropped.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
-use mlx5_dv::objects::{AccessFlags, Cq, MemoryRegion, Pd, Rq, RqOptions, Strides};
+use mlx5_dv::Device;
+use mlx5_dv::objects::{AccessFlags, Cq, MemoryRegion, Pd, QueueCounter, Rq, RqOptions, Strides};
 use mlx5_dv::queue::ethernet::{EthernetOptions, Packet, StridingOptions, StridingQueue};
 use mlx5_dv::queue::{CompletionQueue, PostError};
 use mlx5_open::Sim;
@@ -22,10 +24,15 @@ fn options(strides: Strides, posted: u32, spare: u32) -> StridingOptions {
 fn pair(options: StridingOptions) -> (Sim, EthernetEnd, StridingQueue) {
     let sim = Sim::builder().functions(2).build().unwrap();
     let here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
-    let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
-    let mut there = StridingQueue::new(&pd, options).unwrap();
-    there.listen(&[]).unwrap();
+    let there = listening(&sim.open(1).unwrap(), options);
     (sim, here, there)
+}
+
+fn listening(device: &Arc<Device>, options: StridingOptions) -> StridingQueue {
+    let pd = Pd::alloc(device).unwrap();
+    let mut queue = StridingQueue::new(&pd, options).unwrap();
+    queue.listen(&[]).unwrap();
+    queue
 }
 
 fn frame(here: &EthernetEnd, there: &StridingQueue, number: usize, len: usize) -> Vec<u8> {
@@ -70,7 +77,13 @@ fn a_packet_that_is_kept_keeps_its_buffer_and_nothing_else() {
 
 #[test]
 fn while_packets_hold_all_buffers_frames_are_lost_and_come_again_once_one_is_back() {
-    let (sim, mut here, mut there) = pair(options(Strides::new(64, 8), 1, 0));
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
+    let device = sim.open(1).unwrap();
+    let lost = QueueCounter::alloc(&device).unwrap();
+    let mut one_buffer = options(Strides::new(64, 8), 1, 0);
+    one_buffer.counter = Some(Arc::clone(&lost));
+    let mut there = listening(&device, one_buffer);
     let mut send = |there: &StridingQueue, number| {
         let sent = frame(&here, there, number, 512);
         here.send(&sent);
@@ -80,10 +93,9 @@ fn while_packets_hold_all_buffers_frames_are_lost_and_come_again_once_one_is_bac
     let kept = there.wait(SOON).unwrap();
     send(&there, 2);
     // A send completes before its frame arrives.
-    let arrived = || sim.handle(1).with(|f| f.nic.port.counters.received).unwrap();
     let late = Instant::now() + SOON;
-    while arrived() < 2 {
-        assert!(Instant::now() < late, "the second frame never arrived");
+    while lost.out_of_buffer().unwrap() == 0 {
+        assert!(Instant::now() < late, "the second frame was never lost");
     }
     assert!(there.poll().unwrap().is_none() && there.posted() == 0);
     assert_eq!(kept[..], first[..]);
@@ -91,7 +103,8 @@ fn while_packets_hold_all_buffers_frames_are_lost_and_come_again_once_one_is_bac
     assert!(there.poll().unwrap().is_none() && there.posted() == 1);
     let third = send(&there, 3);
     assert_eq!(there.wait(SOON).unwrap()[..], third[..]);
-    end_in_peace(&sim, (here, there));
+    assert_eq!(lost.out_of_buffer().unwrap(), 1);
+    end_in_peace(&sim, (here, there, lost, device));
 }
 
 #[test]
