@@ -329,6 +329,15 @@ impl GuestBuilder {
             "printk.devkmsg=on".to_owned(),
             // The kernel's timer check counts ticks of emulated time, and panics on a busy host.
             "no_timer_check".to_owned(),
+            // On a busy host a watchdog takes the emulated TSC for unstable. Linux then reads its clock from a device,
+            // which is slow.
+            "tsc=reliable".to_owned(),
+            // These protect a kernel from its programs. On an emulated processor they take much of the time.
+            "mitigations=off".to_owned(),
+            "init_on_alloc=0".to_owned(),
+            "lsm=capability".to_owned(),
+            // A driver that comes or goes waits for many grace periods of RCU, of tens of milliseconds each.
+            "rcupdate.rcu_expedited=1".to_owned(),
         ];
         if self.iommu {
             words.push("intel_iommu=on".to_owned());

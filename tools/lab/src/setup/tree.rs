@@ -17,7 +17,7 @@ use crate::progress::{Progress, say};
 use crate::root::{kernel_release, loader};
 
 /// Increase it when the processing of a tree after unpacking changes.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 /// How long to wait for another process that sets up the lab.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// How long unpacking one package may take.
@@ -382,15 +382,22 @@ fn finish_root(root: &Path, log: &Path) -> Result<(), LabError> {
         let path = root.join(name);
         fs::write(&path, text).doing("write", &path)?;
     }
-    const STEP: &str = "listing the kernel's modules";
-    let bar = Progress::step(STEP, 0, false);
+    // A guest would do it each time that it loads one, on an emulated processor.
+    let mut unpack = Command::new("find");
+    unpack.arg(root.join("usr/lib/modules")).args(["-name", "*.ko.xz", "-exec", "xz", "--decompress", "{}", "+"]);
+    finish_step("unpacking the kernel's modules (needs xz: apt-get install xz-utils)", &mut unpack, log)?;
     let mut depmod = loader(root, "depmod", "usr/bin/kmod");
     depmod.arg("-b").arg(root).arg(kernel_release(root)?);
-    let status = run_logged(&mut depmod, STEP, log, QUIET, || 0)?;
+    finish_step("listing the kernel's modules", &mut depmod, log)
+}
+
+fn finish_step(step: &'static str, command: &mut Command, log: &Path) -> Result<(), LabError> {
+    let bar = Progress::step(step, 0, false);
+    let status = run_logged(command, step, log, QUIET, || 0)?;
     drop(bar);
     match status {
         Ok(status) if status.success() => Ok(()),
-        _ => Err(step_failed(STEP, log)),
+        _ => Err(step_failed(step, log)),
     }
 }
 
