@@ -630,8 +630,13 @@ pub const BESIDE: &[Row] = &[
         ],
         EVERY,
         "DC",
-        ["mlx5_ib::perftest", "mlx5_ib::ucx", "mlx5_ib::a_connectx7_has_pages_on_demand_and_streams"],
-        "How DC looks on the wire is not public: the software card speaks it with software cards alone. Connections open with their first message, or by a handshake where the initiator or the target wants it, as UCX asks for. The judges' own queue pairs, on the software card. It announces streams of an initiator as `connectx7`"
+        [
+            "devx::dynamic_connections_are_those_of_libmlx5",
+            "mlx5_ib::our_streams_go_on",
+            "mlx5_ib::perftest",
+            "mlx5_ib::ucx",
+        ],
+        "How DC looks on the wire is not public: the software card speaks it with software cards alone. Connections open with their first message, or by a handshake where the initiator or the target wants it, as UCX asks for. perftest and UCX: their own queue pairs, on the software card. It announces streams of an initiator as `connectx7`"
     ),
     row!(
         ["reserved numbers of queue pairs (libmlx5's reserved_qpn_alloc, reserved_qpn_dealloc)"],

@@ -65,6 +65,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
         "atomics",
         "data_in_order",
         "dma_buf",
+        "dynamic",
         "ece",
         "fast_keys",
         "moderation",
@@ -90,6 +91,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     the_kernel_resolves_ipv4_addresses(&lab)?;
     atomics_are_those_of_libmlx5(&lab)?;
     keys_open_and_close_for_libmlx5(&lab)?;
+    dynamic_connections_are_those_of_libmlx5(&lab)?;
     groups_are_those_of_librdmacm(&lab)?;
     our_clock_is_that_of_libmlx5(&lab)?;
     bytes_come_in_the_order_that_libmlx5_tells(&lab)?;
@@ -476,6 +478,23 @@ fn keys_open_and_close_for_libmlx5(lab: &Lab) -> TestResult {
         assert!(said.contains("8 rounds, and a closed key is refused"), "{said}");
         let said = lab.check(&format!("{ours} {shape} 2>&1"), TRAFFIC)?;
         assert!(said.contains(refused), "{said}");
+    }
+    Ok(())
+}
+
+/// An initiator and a target of ours, and of libmlx5: each at both ends. Ours wants a handshake, or does not.
+fn dynamic_connections_are_those_of_libmlx5(lab: &Lab) -> TestResult {
+    let theirs = format!("{C_PROGRAMS}/dynamic mlx5_1 0");
+    for option in ["", "--handshake"] {
+        let ours = format!("dynamic -d devx:mlx5_0 {option}");
+        let by_ours = lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
+        let server = lab.serve_tcp("", &format!("{ours} --listen"))?;
+        let by_theirs = lab.call(server, &format!("{FAR} {theirs} 10.0.0.1"))?;
+        for said in [by_ours, by_theirs] {
+            for part in ["8 rounds\n", "8 rounds answered", "a wrong access key is refused"] {
+                assert!(said.contains(part), "{said}");
+            }
+        }
     }
     Ok(())
 }

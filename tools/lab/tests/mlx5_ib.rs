@@ -59,6 +59,7 @@ const PROGRAMS: &[&str] = &[
     "on_demand",
     "page_faults",
     "streams",
+    "dynamic",
     "implicit",
     "keys",
     "resize",
@@ -190,6 +191,7 @@ fn a_connectx7_has_pages_on_demand_and_streams() -> TestResult {
     }
     pages_come_when_our_queue_pairs_need_them(&verbs)?;
     verbs.own("streams mlx5_0 1", "each stream for itself")?;
+    our_streams_go_on(&verbs)?;
     perftest(&verbs, PERFTEST_BY_OTHER_TRANSPORTS)?;
     connection_manager(&verbs)?;
     verbs.lab.assert_quiet()?;
@@ -197,6 +199,20 @@ fn a_connectx7_has_pages_on_demand_and_streams() -> TestResult {
     let Lab { guest, mut model } = verbs.lab;
     assert!(model.runs(), "the model died:\n{}", model.stderr());
     guest.power_off()?;
+    Ok(())
+}
+
+/// Streams of our DC initiator, over DevX: one is in error, and taken out of it. The target is libmlx5's, then ours.
+fn our_streams_go_on(verbs: &Verbs) -> TestResult {
+    let ours = format!("{A} dynamic -d devx:mlx5_0 --streams");
+    let server = verbs.lab.serve_tcp(B, &format!("{C_PROGRAMS}/dynamic mlx5_1 0"))?;
+    for said in
+        [verbs.lab.call(server, &format!("{ours} 10.0.0.2"))?, verbs.lab.check(&format!("{ours} 2>&1"), TRAFFIC)?]
+    {
+        for part in ["8 rounds answered", "a wrong access key is refused", "its stream goes on"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
     Ok(())
 }
 

@@ -61,6 +61,7 @@ pub fn build() -> Result<Build, Report> {
         "spread",
         "rules",
         "atomics",
+        "dynamic",
         "fast_keys",
         "shared",
         "dma_buf",

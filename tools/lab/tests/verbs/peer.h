@@ -3,7 +3,6 @@
  * ibv_rc_pingpong, by GID 0. Whoever includes it says in SEND_OPS what else its queue pair sends by the extended
  * interface.
  */
-#include <arpa/inet.h>
 #include <endian.h>
 #include <infiniband/verbs.h>
 #include <inttypes.h>
@@ -13,14 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PORT 18515
 #define PSN 0x123456
 /* Emulated processors are slow. */
 #define PATIENCE_MS 60000
-/* lid:qpn:psn:gid, and the zero that ends it. */
-#define ADDRESS sizeof("0000:000000:000000:00000000000000000000000000000000")
 
 #define CHECK(what) do { if (!(what)) { perror(#what); exit(1); } } while (0)
+
+#include "meet.h"
 
 /* The program's own, and on cache lines of their own what is sent and received. */
 static struct {
@@ -120,31 +118,16 @@ static void connect_qp(uint32_t qpn, uint32_t psn, union ibv_gid to)
 
 static void tell(int peer)
 {
-	char text[ADDRESS];
-	int length = sprintf(text, "0000:%06x:%06x:", qp->qp_num, PSN);
-
-	for (int i = 0; i < 16; i++)
-		length += sprintf(text + length, "%02x", gid.raw[i]);
-	CHECK(write(peer, text, ADDRESS) == ADDRESS);
+	tell_address(peer, qp->qp_num, PSN, &gid);
 }
 
 /* Receives the other end's address, and connects to it. */
 static void hear(int peer)
 {
-	char text[ADDRESS];
 	union ibv_gid to;
 	unsigned qpn, psn;
-	int start;
 
-	for (size_t have = 0; have < ADDRESS;) {
-		ssize_t some = read(peer, text + have, ADDRESS - have);
-
-		CHECK(some > 0);
-		have += some;
-	}
-	CHECK(sscanf(text, "%*4x:%6x:%6x:%n", &qpn, &psn, &start) == 2);
-	for (int i = 0; i < 16; i++)
-		CHECK(sscanf(text + start + 2 * i, "%2hhx", &to.raw[i]) == 1);
+	hear_address(peer, &qpn, &psn, &to);
 	connect_qp(qpn, psn, to);
 }
 
@@ -162,27 +145,19 @@ static void send_words(uint64_t first, uint64_t second)
 /* Waits for a client, and connects to it. */
 static void accept_peer(void)
 {
-	struct sockaddr_in here = { .sin_family = AF_INET, .sin_port = htons(PORT) };
-	int yes = 1, listener = socket(AF_INET, SOCK_STREAM, 0), peer;
-	char done[5];
+	int peer = accept_client();
 
-	CHECK(!setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)));
-	CHECK(!bind(listener, (struct sockaddr *)&here, sizeof(here)) && !listen(listener, 1));
-	CHECK((peer = accept(listener, NULL, NULL)) >= 0);
 	hear(peer);
 	tell(peer);
-	CHECK(read(peer, done, sizeof(done)) > 0);
+	hear_done(peer);
 }
 
 /* Connects to the server on `host`. */
 static void call_peer(const char *host)
 {
-	struct sockaddr_in there = { .sin_family = AF_INET, .sin_port = htons(PORT) };
-	int peer = socket(AF_INET, SOCK_STREAM, 0);
+	int peer = connect_server(host);
 
-	CHECK(inet_pton(AF_INET, host, &there.sin_addr) == 1);
-	CHECK(!connect(peer, (struct sockaddr *)&there, sizeof(there)));
 	tell(peer);
 	hear(peer);
-	CHECK(write(peer, "done", 5) == 5);
+	tell_done(peer);
 }

@@ -2,50 +2,14 @@
  * Streams of a DC initiator: one that waits or fails stops no other, one in error is reset, enough of them put the
  * initiator into error. `streams DEVICE GID-INDEX`; exits with 0 if all that holds.
  */
-#include "pair.h"
+#include "dc.h"
 #include <errno.h>
-#include <infiniband/mlx5dv.h>
 
-#define KEY 0x1234567
 #define LOG_CHANNELS 2
 #define LOG_ERRORED 1
-#define SENDS 16
 
 static struct ibv_cq *cq;
 static struct ibv_ah *ah;
-static struct ibv_ah_attr path;
-
-struct target {
-	struct ibv_cq *cq;
-	struct ibv_srq *srq;
-	struct ibv_qp *qp;
-};
-
-static struct target new_target(void)
-{
-	struct ibv_srq_init_attr receives = { .attr = { .max_wr = RECEIVES, .max_sge = 1 } };
-	struct target target = { .cq = ibv_create_cq(device, RECEIVES, NULL, NULL, 0) };
-
-	CHECK(target.cq && (target.srq = ibv_create_srq(pd, &receives)));
-	struct ibv_qp_init_attr_ex init = {
-		.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd, .send_cq = target.cq, .recv_cq = target.cq,
-		.srq = target.srq, .qp_type = IBV_QPT_DRIVER,
-	};
-	struct mlx5dv_qp_init_attr dv = {
-		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC,
-		.dc_init_attr = { .dc_type = MLX5DV_DCTYPE_DCT, .dct_access_key = KEY },
-	};
-	CHECK((target.qp = mlx5dv_create_qp(device, &init, &dv)));
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
-	};
-	CHECK(!ibv_modify_qp(target.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .min_rnr_timer = 12, .ah_attr = path,
-	};
-	CHECK(!ibv_modify_qp(target.qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER));
-	return target;
-}
 
 static void receive_of(struct target *target)
 {
@@ -53,35 +17,6 @@ static void receive_of(struct target *target)
 	struct ibv_recv_wr *bad, wr = { .sg_list = &sge, .num_sge = 1 };
 
 	CHECK(!ibv_post_srq_recv(target->srq, &wr, &bad));
-}
-
-static struct ibv_qp *create_initiator(uint64_t mask)
-{
-	struct ibv_qp_init_attr_ex init = {
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = pd, .send_cq = cq,
-		.recv_cq = cq, .qp_type = IBV_QPT_DRIVER, .sq_sig_all = 1,
-		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE,
-		.cap = { .max_send_wr = SENDS, .max_send_sge = 1 },
-	};
-	struct mlx5dv_qp_init_attr dv = {
-		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC | mask,
-		.dc_init_attr = {
-			.dc_type = MLX5DV_DCTYPE_DCI,
-			.dci_streams = { .log_num_concurent = LOG_CHANNELS, .log_num_errored = LOG_ERRORED },
-		},
-	};
-
-	return mlx5dv_create_qp(device, &init, &dv);
-}
-
-static void start(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT));
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024 };
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU));
-	to_rts(qp);
 }
 
 static enum ibv_qp_state state_of(struct ibv_qp *qp)
@@ -174,15 +109,14 @@ int main(int argc, char **argv)
 {
 	struct mlx5dv_context caps = { .comp_mask = MLX5DV_CONTEXT_MASK_DCI_STREAMS };
 
-	open_device(argc, argv, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	open_dc(argc, argv, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	CHECK(!mlx5dv_query_device(device, &caps) && caps.dci_streams_caps.max_log_num_concurent >= LOG_CHANNELS);
 	CHECK(caps.dci_streams_caps.max_log_num_errored >= LOG_ERRORED);
-	path = (struct ibv_ah_attr){
-		.is_global = 1, .port_num = 1, .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 1 },
-	};
 	CHECK((ah = ibv_create_ah(pd, &path)) && (cq = ibv_create_cq(device, SENDS, NULL, NULL, 0)));
-	struct target busy = new_target(), idle = new_target();
-	struct ibv_qp *qp = create_initiator(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS), *plain = create_initiator(0);
+	struct target busy = new_target(IBV_ACCESS_REMOTE_WRITE), idle = new_target(IBV_ACCESS_REMOTE_WRITE);
+	struct mlx5dv_dci_streams streams = { .log_num_concurent = LOG_CHANNELS, .log_num_errored = LOG_ERRORED };
+	struct ibv_qp *qp = create_initiator(cq, MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS, streams);
+	struct ibv_qp *plain = create_initiator(cq, 0, (struct mlx5dv_dci_streams){});
 
 	CHECK(qp && plain);
 	start(qp);
