@@ -21,7 +21,7 @@ use mlx5_dv::objects::{
 };
 use mlx5_dv::queue::{ConnectionOptions, DcInitiator, DcReceiver, RemoteAddress, WorkError};
 use mlx5_examples::exchange::{self, Address};
-use mlx5_examples::pingpong::Failure;
+use mlx5_examples::pingpong::{Failure, is};
 use mlx5_open::program;
 use mlx5_prm::cqe::CqeSyndrome;
 
@@ -259,9 +259,4 @@ fn write_and_add(end: &mut End, to: &DcTarget, memory: RemoteAddress, round: u64
     let mut added = [0; 8];
     buffer.read(0, &mut added);
     Ok(u64::from_ne_bytes(added))
-}
-
-/// Checks that `found` is what it must be.
-fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), Failure> {
-    if found == expected { Ok(()) } else { Err(format!("{what}: {found:x?} instead of {expected:x?}").into()) }
 }

@@ -21,7 +21,7 @@ use mlx5_dv::queue::{
     Binding, Completion, Connection, ConnectionOptions, Done, FastKey, FastWindow, RemoteAddress, Ticket, WaitError,
 };
 use mlx5_examples::exchange::{self, Address};
-use mlx5_examples::pingpong::Failure;
+use mlx5_examples::pingpong::{Failure, is};
 use mlx5_open::program;
 use mlx5_prm::cqe::CqeSyndrome;
 
@@ -363,9 +363,4 @@ fn ask(device: &Arc<Device>, host: &str, port: u16) -> Result<(), Failure> {
         Err(error) => Err(error.into()),
         Ok(_) => Err("a closed key took a write".into()),
     }
-}
-
-/// Checks that `found` is what it must be.
-fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), Failure> {
-    if found == expected { Ok(()) } else { Err(format!("{what}: {found:x?} instead of {expected:x?}").into()) }
 }

@@ -18,6 +18,11 @@ use crate::exchange::Address;
 /// What an example may fail with.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// Checks that `found` is what it must be; the error says `what` is not.
+pub fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), Failure> {
+    if found == expected { Ok(()) } else { Err(format!("{what}: {found:x?} instead of {expected:x?}").into()) }
+}
+
 /// Upper limit on the total size of posted receive buffers.
 const RECEIVE_MEMORY: usize = 64 << 20;
 
