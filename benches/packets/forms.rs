@@ -314,8 +314,8 @@ impl<C: Receives> Form for Bursts<C> {
 const PLACE: usize = 64;
 
 /// Frames that are sent from where they are: received ones by a forwarder, others from a pool.
-pub struct InPlace {
-    receives: Bursts<CompletionQueue>,
+pub struct InPlace<C: Receives> {
+    receives: Bursts<C>,
     forwarder: Forwarder,
     pool: Arc<MemoryRegion>,
     source: FrameSource,
@@ -323,8 +323,8 @@ pub struct InPlace {
     next: usize,
 }
 
-impl InPlace {
-    pub fn new(queues: Queues<CompletionQueue>) -> Result<Self, Failure> {
+impl<C: Receives> InPlace<C> {
+    pub fn new(queues: Queues<C>) -> Result<Self, Failure> {
         let forwarder = Forwarder::new(&queues.receiver, WQEBBS)?;
         let sq = queues.sender.queue.sq();
         let pool = MemoryRegion::allocate(sq.pd(), DEPTH as usize * PLACE, AccessFlags::LOCAL_WRITE)?;
@@ -333,7 +333,7 @@ impl InPlace {
     }
 }
 
-impl Form for InPlace {
+impl<C: Receives> Form for InPlace<C> {
     #[inline(never)]
     fn forward(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();

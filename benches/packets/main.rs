@@ -46,12 +46,13 @@ const THEIRS: [Column; 6] = [
 ];
 
 /// Forms of our queues, by arguments of ours.rs.
-const OURS: [Column; 5] = [
+const OURS: [Column; 6] = [
     Column { name: "our-buffers", of: "buffers" },
     Column { name: "our-packets", of: "packets" },
     Column { name: "our-bursts", of: "bursts" },
     Column { name: "our-in-place", of: "in-place" },
-    Column { name: "our-bursts-compressed", of: "compressed" },
+    Column { name: "our-bursts-compressed", of: "bursts-compressed" },
+    Column { name: "our-in-place-compressed", of: "in-place-compressed" },
 ];
 
 /// Time between two looks at what a program has said.

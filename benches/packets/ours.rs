@@ -1,4 +1,4 @@
-//! Cost of 64-byte frames with mlx5-dv: `packets_ours TESTED FAR buffers|packets|bursts|in-place|compressed COLUMN`.
+//! Cost of 64-byte frames with mlx5-dv: `packets_ours TESTED FAR FORM COLUMN`.
 //!
 //! Does the same as dpdk.c, in the same order, and prints the same lines: "row column instructions-per-frame". The
 //! time stamp counter serves as an instruction counter, as it does under QEMU's `-icount`. The first device is
@@ -25,6 +25,7 @@ const ROUND: usize = 256;
 const WARM_UP: usize = 2;
 const ROUNDS: usize = 9;
 const PATIENCE: Duration = Duration::from_secs(60);
+const FORMS: &str = "buffers, packets, bursts, in-place, bursts-compressed, in-place-compressed";
 
 /// A frame with a number in it.
 fn frame(number: u32) -> Frame {
@@ -202,7 +203,7 @@ fn measure<F: Form>(form: F, far: &Arc<Device>, column: &str) -> Result<(), Fail
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [tested, far, form, column] = &arguments[..] else {
-        return Err("usage: packets_ours TESTED FAR buffers|packets|bursts|in-place|compressed COLUMN".into());
+        return Err(format!("usage: packets_ours TESTED FAR FORM COLUMN, with a form of {FORMS}").into());
     };
     let (tested, far) = (mlx5_open::open(tested)?, mlx5_open::open(far)?);
     match form.as_str() {
@@ -210,7 +211,8 @@ fn main() -> Result<(), Failure> {
         "packets" => measure(Packets::new(Queues::new(&tested)?), &far, column),
         "bursts" => measure(Bursts(Queues::new(&tested)?), &far, column),
         "in-place" => measure(InPlace::new(Queues::new(&tested)?)?, &far, column),
-        "compressed" => measure(Bursts(Queues::compressed(&tested)?), &far, column),
-        other => Err(format!("unknown form {other:?}: buffers, packets, bursts, in-place or compressed").into()),
+        "bursts-compressed" => measure(Bursts(Queues::compressed(&tested)?), &far, column),
+        "in-place-compressed" => measure(InPlace::new(Queues::compressed(&tested)?)?, &far, column),
+        other => Err(format!("unknown form {other:?}: one of {FORMS}").into()),
     }
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use mlx5_dv::objects::{
     AccessFlags, AddressPath, AnyDoorbell, CqOptions, DcTarget, DciStreams, Dct, DctOptions, MemoryRegion, Pd,
-    QpOptions, QueuePair, ReservedQpns, Srq, SrqOptions, Uar,
+    QpOptions, QueuePair, ReservedQpns, Srq, SrqOptions, Uar, UmrKey, UmrKeyOptions,
 };
 use mlx5_dv::queue::{
-    CompletionQueue, ConnectionOptions, DcInitiator, DcReceiver, Done, Operation, RetireError, WrFlags,
+    CompletionQueue, ConnectionOptions, DcInitiator, DcReceiver, Done, KeyMemory, MaskedAdd, MaskedSwap, Operation,
+    Registration, RetireError, WrFlags,
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
@@ -157,6 +158,86 @@ fn every_operation_reaches_a_target() {
     assert_eq!((number(&region, 8), number(&region, 16), number(&target.region, free)), (41, 42, 42));
     drop((target, initiator, region));
     assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn immediate_data_inline_writes_and_all_atomics_reach_a_target() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [here, there] = [0, 1].map(|function| sim.open(function).unwrap());
+    let mut target = Target::new(&there, 7);
+    let (mut initiator, region) = initiator(&here);
+    let to = target.address(KEY);
+    let free = RECEIVES * ROOM;
+    let remote = target.region.remote_at(free);
+    let buffer = |at: usize| region.buffer(at..at + 8).unwrap();
+    region.write(0, &9u64.to_ne_bytes());
+    initiator.write_inline(&to, &41u64.to_ne_bytes(), remote).unwrap();
+    initiator.compare_swap(&to, buffer(8), remote, [41, 50]).unwrap();
+    initiator.masked_fetch_add(&to, buffer(16), remote, MaskedAdd { add: 1u64, boundaries: 0 }).unwrap();
+    let swap = MaskedSwap { compare: 51u64, compare_mask: u64::MAX, swap: 0xff, swap_mask: 0xf };
+    initiator.masked_compare_swap(&to, buffer(24), remote, swap).unwrap();
+    (0..4).for_each(|_| sent(&mut initiator));
+    assert_eq!(([8, 16, 24].map(|at| number(&region, at)), number(&target.region, free)), ([41, 50, 51], 0x3f));
+    initiator.write_imm(&to, buffer(0), remote, 3).unwrap();
+    sent(&mut initiator);
+    initiator.send_imm(&to, buffer(0), 4).unwrap();
+    sent(&mut initiator);
+    assert_eq!(target.message(7).1, Operation::WrittenImm(3));
+    assert_eq!(target.message(7), (9u64.to_ne_bytes().to_vec(), Operation::ReceivedImm(4)));
+    assert_eq!(number(&target.region, free), 9);
+    drop((target, initiator, region));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn an_initiator_opens_memory_of_its_target_s_domain_until_a_message_or_itself_closes_it() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let mut target = Target::new(&device, 7);
+    let (to, pd) = (target.address(KEY), Arc::clone(target.region.pd()));
+    let (mut initiator, region) = initiator(&device);
+    // One in the domain of the target.
+    let uar = Uar::alloc(&device).unwrap();
+    let mut changed = CompletionQueue::create(&uar, CqOptions::default().events()).unwrap();
+    let options = QpOptions::default().wqes(16, 0).dc_initiator();
+    let qp = QueuePair::create(&pd, &uar, changed.cq(), changed.cq(), options).unwrap();
+    qp.activate_initiator(&Default::default()).unwrap();
+    let mut queue = qp.dc_send_queue::<AnyDoorbell>().unwrap();
+    let key = UmrKey::create(&pd, UmrKeyOptions::default()).unwrap();
+    let parts = [target.region.segment(RECEIVES * ROOM..RECEIVES * ROOM + 8)];
+    for variant in [1, 2] {
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        let memory = KeyMemory::Parts(&parts);
+        let mut batch = queue.batch();
+        batch.nop(0, WrFlags::empty()).unwrap();
+        let registration = Registration { variant, access, start: 0, memory };
+        // SAFETY: the region goes after the queues, and is read after completions only.
+        let remote = unsafe { batch.register(1, WrFlags::SIGNALLED, &key, &registration) }.unwrap();
+        batch.ring();
+        changed.wait(SOON).unwrap();
+        queue.retire(&changed.poll().unwrap().unwrap().work).unwrap();
+        initiator.write_inline(&to, &[variant; 8], remote).unwrap();
+        sent(&mut initiator);
+        assert_eq!(number(&target.region, RECEIVES * ROOM), u64::from_ne_bytes([variant; 8]));
+        if variant == 1 {
+            initiator.send_invalidate(&to, region.buffer(0..8).unwrap(), remote.rkey).unwrap();
+            sent(&mut initiator);
+            assert_eq!(target.message(7).1, Operation::ReceivedInvalidate(remote.rkey));
+        } else {
+            let mut batch = queue.batch();
+            batch.local_invalidate(1, WrFlags::SIGNALLED, remote.rkey).unwrap();
+            batch.ring();
+            changed.wait(SOON).unwrap();
+            queue.retire(&changed.poll().unwrap().unwrap().work).unwrap();
+            initiator.write_inline(&to, &[0; 8], remote).unwrap();
+            let error = wait(|| initiator.poll()).result.unwrap_err();
+            assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess), "{error}");
+        }
+    }
+    assert_eq!(
+        sim.violations().iter().map(|violation| violation.rule).collect::<Vec<_>>(),
+        ["key does not allow the access"]
+    );
 }
 
 #[test]

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::objects::{
-    AccessFlags, AddressPath, AnyDoorbell, CqOptions, InitAttributes, MemoryRegion, OpenXrcd, Pd, QpOptions, QueuePair,
-    RtrAttributes, RtsAttributes, Srq, SrqOptions, Uar, XrcTarget, Xrcd,
+    AccessFlags, AddressPath, AnyDoorbell, CqOptions, InitAttributes, MemoryRegion, MemoryWindow, OpenXrcd, Pd,
+    QpOptions, QueuePair, RtrAttributes, RtsAttributes, Srq, SrqOptions, Uar, UmrKey, UmrKeyOptions, WindowType,
+    XrcTarget, Xrcd,
 };
 use mlx5_dv::queue::{
-    Completion, CompletionQueue, MaskedAdd, MaskedSwap, Operation, RemoteSrq, SharedReceiveQueue, WorkError, WrFlags,
-    XrcSendQueue,
+    Completion, CompletionQueue, ConnectionOptions, ExtendedMessages, KeyMemory, MaskedAdd, MaskedSwap, Operation,
+    Refused, Registration, RemoteSrq, SendBatch, SharedReceiveQueue, Ticket, WorkError, WrFlags, XrcConnection,
+    XrcReceiver, XrcSendQueue,
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
@@ -17,6 +19,7 @@ use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::values::QpState;
+use mlx5_prm::wqe::WqeOpcode;
 use mlx5_sim::profile::Profile;
 
 /// How long anything may take that is to succeed.
@@ -71,6 +74,44 @@ impl Receiver {
     }
 }
 
+type Batch<'a> = SendBatch<'a, AnyDoorbell, ExtendedMessages>;
+
+/// A connection of `pd` from a domain of its own into `domain`.
+fn connected(pd: &Arc<Pd>, uar: &Arc<Uar>, cq: &CompletionQueue, domain: &Arc<Xrcd>) -> (XrcSendQueue, Arc<XrcTarget>) {
+    let own = Xrcd::alloc(pd.device()).unwrap();
+    let options = QpOptions::default().wqes(16, 0).sges(2, 1).inline_bytes(44).xrc_initiator(&own);
+    let initiator = QueuePair::create(pd, uar, cq.cq(), cq.cq(), options).unwrap();
+    let target = XrcTarget::create(pd, uar, cq.cq(), domain).unwrap();
+    let path = AddressPath::link_local(pd.device().gids()[0].address.octets()).unwrap();
+    let remote_access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+    let init = InitAttributes { remote_access, ..InitAttributes::default() };
+    initiator.init(&init).unwrap();
+    initiator.ready_to_receive(&RtrAttributes::new(target.qpn(), 5, path)).unwrap();
+    target.init(&init).unwrap();
+    target.ready_to_receive(&RtrAttributes::new(initiator.qpn(), 5, path)).unwrap();
+    // A target works from RTR on.
+    initiator.ready_to_send(&RtsAttributes::new(5)).unwrap();
+    (initiator.xrc_send_queue().unwrap(), target)
+}
+
+/// Posts what `post` says, and waits for its end.
+fn work(
+    queue: &mut XrcSendQueue,
+    cq: &mut CompletionQueue,
+    post: impl FnOnce(&mut Batch<'_>),
+) -> Result<Completion, WorkError> {
+    let mut batch = queue.batch();
+    post(&mut batch);
+    batch.ring();
+    let result = next(cq);
+    let work = match &result {
+        Ok(completion) => completion.work,
+        Err(error) => error.work,
+    };
+    queue.retire(&work).unwrap();
+    result
+}
+
 /// A card, and on it a connection into a domain.
 struct Stage {
     send: XrcSendQueue<AnyDoorbell>,
@@ -90,40 +131,16 @@ impl Stage {
         let device = sim.open(0).unwrap();
         let pd = Pd::alloc(&device).unwrap();
         let uar = Uar::alloc(&device).unwrap();
-        let (domain, own) = (Xrcd::alloc(&device).unwrap(), Xrcd::alloc(&device).unwrap());
+        let domain = Xrcd::alloc(&device).unwrap();
         let sent = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
-        let qp = |options| QueuePair::create(&pd, &uar, sent.cq(), sent.cq(), options).unwrap();
-        let initiator = qp(QpOptions::default().wqes(16, 0).sges(2, 1).xrc_initiator(&own));
-        let target = XrcTarget::create(&pd, &uar, sent.cq(), &domain).unwrap();
-        let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
-        let remote_access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
-        let init = InitAttributes { remote_access, ..InitAttributes::default() };
-        initiator.init(&init).unwrap();
-        initiator.ready_to_receive(&RtrAttributes::new(target.qpn(), 5, path)).unwrap();
-        target.init(&init).unwrap();
-        target.ready_to_receive(&RtrAttributes::new(initiator.qpn(), 5, path)).unwrap();
-        // A target works from RTR on.
-        initiator.ready_to_send(&RtsAttributes::new(5)).unwrap();
+        let (send, target) = connected(&pd, &uar, &sent, &domain);
         let region = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).unwrap();
-        let send = initiator.xrc_send_queue().unwrap();
         Stage { send, target, sent, region, domain, uar, pd, device, sim }
     }
 
     /// Posts what `post` says, and waits for its end.
-    fn work(
-        &mut self,
-        post: impl FnOnce(&mut mlx5_dv::queue::SendBatch<'_, AnyDoorbell, mlx5_dv::queue::ExtendedMessages>),
-    ) -> Result<Completion, WorkError> {
-        let mut batch = self.send.batch();
-        post(&mut batch);
-        batch.ring();
-        let result = next(&mut self.sent);
-        let work = match &result {
-            Ok(completion) => completion.work,
-            Err(error) => error.work,
-        };
-        self.send.retire(&work).unwrap();
-        result
+    fn work(&mut self, post: impl FnOnce(&mut Batch<'_>)) -> Result<Completion, WorkError> {
+        work(&mut self.send, &mut self.sent, post)
     }
 
     fn send(&mut self, to: RemoteSrq, bytes: &[u8]) -> Result<Completion, WorkError> {
@@ -233,6 +250,145 @@ fn writes_reads_and_atomics_are_of_the_protection_domain_of_the_queue() {
     let refused = stage.work(|batch| unsafe { batch.write(1, signalled, to, foreign, &[five]).unwrap() });
     assert_eq!(refused.unwrap_err().syndrome(), Some(CqeSyndrome::RemoteAccess));
     stage.end_after(vec![receiver, other], &["key does not allow the access"]);
+}
+
+#[test]
+fn inline_data_goes_with_every_operation() {
+    let mut stage = Stage::new();
+    let mut receiver = Receiver::new(&stage, &stage.domain, 7);
+    let (to, at, signalled) = (receiver.number(), RECEIVES * ROOM, WrFlags::SIGNALLED);
+    let remote = receiver.region.remote_at(at);
+    stage.work(|batch| batch.send_imm_inline(1, signalled, to, 7, b"a word").unwrap()).unwrap();
+    let (bytes, completion) = receiver.message();
+    assert_eq!((&bytes[..], completion.operation), (&b"a word"[..], Operation::ReceivedImm(7)));
+    stage.work(|batch| batch.write_inline(1, signalled, to, remote, b"written").unwrap()).unwrap();
+    let mut bytes = [0; 7];
+    receiver.region.read(at, &mut bytes);
+    assert_eq!(&bytes, b"written");
+    stage.work(|batch| batch.write_imm_inline(1, signalled, to, remote, 8, b"over").unwrap()).unwrap();
+    assert_eq!(receiver.message().1.operation, Operation::WrittenImm(8));
+    receiver.region.read(at, &mut bytes);
+    assert_eq!(&bytes, b"overten");
+    let nop = stage.work(|batch| batch.nop(9, signalled).unwrap()).unwrap();
+    assert_eq!(nop.operation, Operation::Sent(WqeOpcode::Nop));
+    stage.end(vec![receiver]);
+}
+
+#[test]
+fn keys_and_windows_of_the_queue_s_protection_domain_are_changed_by_it_and_invalidated_by_remotes() {
+    let mut stage = Stage::new();
+    let mut receiver = Receiver::new(&stage, &stage.domain, 7);
+    let mut changed = CompletionQueue::create(&stage.uar, CqOptions::default()).unwrap();
+    let (mut queue, target) = connected(&receiver.pd, &stage.uar, &changed, &stage.domain);
+    let key = UmrKey::create(&receiver.pd, UmrKeyOptions::default()).unwrap();
+    let window = MemoryWindow::alloc(&receiver.pd, WindowType::One).unwrap();
+    let (to, at, signalled) = (receiver.number(), RECEIVES * ROOM, WrFlags::SIGNALLED);
+    let parts = [receiver.region.segment(at..at + 8)];
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let open = |variant| Registration { variant, access, start: 0x1000, memory: KeyMemory::Parts(&parts) };
+    for variant in 1..=2 {
+        let mut remote = None;
+        // SAFETY: the region goes after the queues, and is read after completions only.
+        work(&mut queue, &mut changed, |batch| unsafe {
+            remote = Some(batch.register(1, signalled, &key, &open(variant)).unwrap());
+        })
+        .unwrap();
+        let remote = remote.unwrap();
+        stage.work(|batch| batch.write_inline(1, signalled, to, remote, &[variant; 8]).unwrap()).unwrap();
+        let mut bytes = [0; 8];
+        receiver.region.read(at, &mut bytes);
+        assert_eq!(bytes, [variant; 8]);
+        if variant == 1 {
+            let sent = stage.work(|batch| batch.send_invalidate_inline(1, signalled, to, remote.rkey, b"so").unwrap());
+            sent.unwrap();
+            assert_eq!(receiver.message().1.operation, Operation::ReceivedInvalidate(remote.rkey));
+        } else {
+            work(&mut queue, &mut changed, |batch| batch.local_invalidate(1, signalled, remote.rkey).unwrap()).unwrap();
+        }
+    }
+    let mut bound = None;
+    // SAFETY: as above.
+    work(&mut queue, &mut changed, |batch| unsafe {
+        bound =
+            Some(batch.bind_window(1, signalled, &window, &Registration { start: parts[0].addr, ..open(3) }).unwrap());
+    })
+    .unwrap();
+    stage.work(|batch| batch.write_inline(1, signalled, to, bound.unwrap(), b"window").unwrap()).unwrap();
+    work(&mut queue, &mut changed, |batch| batch.unbind_window(1, signalled, &window, 3).unwrap()).unwrap();
+    let closed = stage.work(|batch| batch.write_inline(1, signalled, to, bound.unwrap(), b"closed").unwrap());
+    assert_eq!(closed.unwrap_err().syndrome(), Some(CqeSyndrome::RemoteAccess));
+    drop((queue, target));
+    changed.destroy().unwrap();
+    drop((key, window));
+    stage.end_after(vec![receiver], &["key does not allow the access"]);
+}
+
+#[test]
+fn a_connection_that_owns_its_buffers_has_every_operation() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let (pd, domain) = (Pd::alloc(&device).unwrap(), Xrcd::alloc(&device).unwrap());
+    let all =
+        AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+    let region = MemoryRegion::allocate(&pd, 4096, all).unwrap();
+    let buffer = |at: usize| region.buffer(at..at + 8).unwrap();
+    let number = |at: usize| {
+        let mut bytes = [0; 8];
+        region.read(at, &mut bytes);
+        u64::from_ne_bytes(bytes)
+    };
+    let mut receiver = XrcReceiver::new(&pd, &domain, SrqOptions::default().wqes(7), CqOptions::default()).unwrap();
+    let mut options = ConnectionOptions::default();
+    (options.remote_access, options.inline_bytes) = (all.difference(AccessFlags::LOCAL_WRITE), 44);
+    let mut near = XrcConnection::new(&pd, &domain, options.clone()).unwrap();
+    let mut far = XrcConnection::new(&pd, &domain, options).unwrap();
+    near.connect(&far.local().unwrap()).unwrap();
+    far.connect(&near.local().unwrap()).unwrap();
+    (0..3).for_each(|slot| drop(receiver.receive(buffer(1024 + 8 * slot)).unwrap()));
+    let to = RemoteSrq::new(receiver.srqn()).unwrap();
+    let remote = region.remote_at(2048);
+    let done = |near: &mut XrcConnection, ticket: Result<Ticket, Refused>| {
+        near.wait(SOON).unwrap();
+        let done = near.poll().unwrap().unwrap();
+        assert_eq!(done.ticket, ticket.unwrap());
+        done.result.unwrap();
+    };
+    region.write(0, &40u64.to_ne_bytes());
+    let posted = near.write(to, buffer(0), remote);
+    done(&mut near, posted);
+    let posted = near.fetch_add(to, buffer(8), remote, 2);
+    done(&mut near, posted);
+    let posted = near.compare_swap(to, buffer(16), remote, [42, 50]);
+    done(&mut near, posted);
+    let posted = near.masked_fetch_add(to, buffer(24), remote, MaskedAdd { add: 1u64, boundaries: 0 });
+    done(&mut near, posted);
+    let swap = MaskedSwap { compare: 51u64, compare_mask: u64::MAX, swap: 0xff, swap_mask: 0xf };
+    let posted = near.masked_compare_swap(to, buffer(32), remote, swap);
+    done(&mut near, posted);
+    let posted = near.read(to, buffer(40), remote);
+    done(&mut near, posted);
+    assert_eq!([8, 16, 24, 32, 40].map(number), [40, 42, 50, 51, 0x3f]);
+    let posted = near.write_inline(to, &7u64.to_ne_bytes(), remote);
+    done(&mut near, posted);
+    assert_eq!(number(2048), 7);
+    let posted = near.write_imm(to, buffer(0), remote, 3);
+    done(&mut near, posted);
+    let posted = near.send_imm(to, buffer(0), 4);
+    done(&mut near, posted);
+    let heard: Vec<_> = (0..2).map(|_| received(&mut receiver)).collect();
+    assert_eq!(heard, [(Operation::WrittenImm(3), None), (Operation::ReceivedImm(4), Some(40))]);
+    drop((near, far, receiver));
+    assert_eq!(sim.violations(), []);
+}
+
+/// The next message: how it came, and the number in it.
+fn received(receiver: &mut XrcReceiver) -> (Operation, Option<u64>) {
+    receiver.wait(SOON).unwrap();
+    let done = receiver.poll().unwrap().unwrap();
+    let (completion, buffer) = (done.result.unwrap(), done.buffer.unwrap());
+    let mut bytes = [0; 8];
+    buffer.read(0, &mut bytes);
+    (completion.operation, (completion.operation != Operation::WrittenImm(3)).then(|| u64::from_ne_bytes(bytes)))
 }
 
 #[test]

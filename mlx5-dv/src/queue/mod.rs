@@ -65,7 +65,7 @@ pub use send::datagram::{DatagramSendBatch, DatagramSendQueue, Datagrams, GRH};
 pub use send::dynamic::{DcSendQueue, DynamicMessages};
 pub use send::extended::{ExtendedMessages, RemoteSrq, XrcSendQueue};
 pub use send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
-pub use send::service::{Connected, Messages, Service, UnreliableMessages};
+pub use send::service::{Connected, KeyChanging, Messages, Service, UnreliableMessages};
 pub use send::umr::{Interleaved, KeyMemory, Registration};
 pub use send::wqe::WrFlags;
 pub use send::{SendBatch, SendQueue, UnreliableSendQueue};

@@ -1,5 +1,7 @@
 //! Dynamic connections that own the buffers of posted work.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
 use crate::queue::send::dynamic::DynamicMessages;
+use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 use crate::queue::send::wqe::WrFlags;
 
 /// A dynamically connected target with its shared receive queue, its completion queue and the posted buffers. It
@@ -73,6 +76,18 @@ impl DcReceiver {
     /// [`Error::Timeout`] after `timeout`, [`Error::CompletionQueue`] if the completion queue overran, [`Error::Dead`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         self.cq.wait_or_yield(timeout)
+    }
+
+    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
+    /// `None` without events in `cq_options`.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.cq.fd()
+    }
+
+    /// As [`wait`](Self::wait), for tasks of any executor: see
+    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
+    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        self.cq.ready(readable).await
     }
 }
 
@@ -149,12 +164,47 @@ impl DcInitiator {
         self.sends.post(None, |batch, id, _| batch.send_inline(id, WrFlags::SIGNALLED, to, data))
     }
 
+    /// As [`send`](Self::send), with immediate data.
+    pub fn send_imm(&mut self, to: &DcTarget, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
+        self.sends.post(Some(buffer), |batch, id, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.send_imm(id, WrFlags::SIGNALLED, to, imm, elements) }
+        })
+    }
+
+    /// As [`send`](Self::send); it invalidates the remote's key `rkey`.
+    pub fn send_invalidate(&mut self, to: &DcTarget, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
+        self.sends.post(Some(buffer), |batch, id, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.send_invalidate(id, WrFlags::SIGNALLED, to, rkey, elements) }
+        })
+    }
+
     /// RDMA WRITE of `buffer` to `remote` of the target `to`. Errors: [`Refused`], with the buffer.
     pub fn write(&mut self, to: &DcTarget, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
         self.sends.post(Some(buffer), |batch, id, elements| {
             // SAFETY: as in `send`.
             unsafe { batch.write(id, WrFlags::SIGNALLED, to, remote, elements) }
         })
+    }
+
+    /// As [`write`](Self::write), with immediate data that completes a receive of the target.
+    pub fn write_imm(
+        &mut self,
+        to: &DcTarget,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        imm: u32,
+    ) -> Result<Ticket, Refused> {
+        self.sends.post(Some(buffer), |batch, id, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.write_imm(id, WrFlags::SIGNALLED, to, remote, imm, elements) }
+        })
+    }
+
+    /// RDMA WRITE of `data`, which is copied at once, to `remote` of the target `to`. Errors: [`Refused`].
+    pub fn write_inline(&mut self, to: &DcTarget, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
+        self.sends.post(None, |batch, id, _| batch.write_inline(id, WrFlags::SIGNALLED, to, remote, data))
     }
 
     /// RDMA READ from `remote` of the target `to` into `buffer`. Errors: [`Refused`], with the buffer.
@@ -181,6 +231,53 @@ impl DcInitiator {
         })
     }
 
+    /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add). The operands are a pair `[compare, swap]`: the
+    /// number becomes `swap` if it is `compare`.
+    pub fn compare_swap(
+        &mut self,
+        to: &DcTarget,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        operands: [u64; 2],
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        self.sends.post(Some(buffer), |batch, id, _| {
+            // SAFETY: as in `send`.
+            unsafe { batch.compare_swap(id, WrFlags::SIGNALLED, to, remote, operands, segment) }
+        })
+    }
+
+    /// Masked ATOMIC compare and swap; otherwise as on a
+    /// [`Connection`](crate::queue::Connection::masked_compare_swap).
+    pub fn masked_compare_swap<N: MaskedNumber>(
+        &mut self,
+        to: &DcTarget,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        swap: MaskedSwap<N>,
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        self.sends.post(Some(buffer), |batch, id, _| {
+            // SAFETY: as in `send`.
+            unsafe { batch.masked_compare_swap(id, WrFlags::SIGNALLED, to, remote, swap, segment) }
+        })
+    }
+
+    /// Masked ATOMIC fetch and add; otherwise as [`masked_compare_swap`](Self::masked_compare_swap).
+    pub fn masked_fetch_add<N: MaskedNumber>(
+        &mut self,
+        to: &DcTarget,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        add: MaskedAdd<N>,
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        self.sends.post(Some(buffer), |batch, id, _| {
+            // SAFETY: as in `send`.
+            unsafe { batch.masked_fetch_add(id, WrFlags::SIGNALLED, to, remote, add, segment) }
+        })
+    }
+
     /// Returns the next completed work request; `None` if there is none.
     ///
     /// # Errors
@@ -192,6 +289,18 @@ impl DcInitiator {
     /// Waits until [`poll`](Self::poll) may have a completion. Errors: as for [`DcReceiver::wait`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         self.sends.cq.wait_or_yield(timeout)
+    }
+
+    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
+    /// `None` without [`ConnectionOptions::events`].
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.sends.cq.fd()
+    }
+
+    /// As [`wait`](Self::wait), for tasks of any executor: see
+    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
+    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        self.sends.cq.ready(readable).await
     }
 }
 

@@ -10,6 +10,7 @@ use super::receives::Receives;
 use super::sends::{self, Sends};
 use super::setup::{self, ConnectionOptions, Peer};
 use crate::error::Error;
+use crate::memory::RemoteAddress;
 use crate::objects::{
     Buffer, CqOptions, DoorbellKind, InitAttributes, Pd, QpOptions, QueuePair, Srq, SrqOptions, Uar, XrcTarget, Xrcd,
 };
@@ -18,6 +19,7 @@ use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
 use crate::queue::send::extended::{ExtendedMessages, RemoteSrq};
+use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 use crate::queue::send::wqe::WrFlags;
 
 /// A shared receive queue of an XRC domain, with its completion queue and the posted buffers. It receives from all
@@ -175,12 +177,144 @@ impl XrcConnection {
         self.sends.post(None, |batch, id, _| batch.send_inline(id, WrFlags::SIGNALLED, srq, data))
     }
 
-    /// Returns the next completed send; `None` if there is none.
+    /// As [`send`](Self::send), with immediate data.
+    pub fn send_imm(&mut self, srq: RemoteSrq, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
+        self.sends.post(Some(buffer), |batch, id, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.send_imm(id, WrFlags::SIGNALLED, srq, imm, elements) }
+        })
+    }
+
+    /// As [`send`](Self::send); it invalidates the remote's key `rkey`.
+    pub fn send_invalidate(&mut self, srq: RemoteSrq, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
+        self.sends.post(Some(buffer), |batch, id, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.send_invalidate(id, WrFlags::SIGNALLED, srq, rkey, elements) }
+        })
+    }
+
+    /// RDMA WRITE of `buffer` to `remote`, whose key belongs to the protection domain of `srq`. Errors: [`Refused`],
+    /// with the buffer.
+    pub fn write(&mut self, srq: RemoteSrq, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
+        self.sends.post(Some(buffer), |batch, id, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.write(id, WrFlags::SIGNALLED, srq, remote, elements) }
+        })
+    }
+
+    /// As [`write`](Self::write), with immediate data that completes a receive of `srq`.
+    pub fn write_imm(
+        &mut self,
+        srq: RemoteSrq,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        imm: u32,
+    ) -> Result<Ticket, Refused> {
+        self.sends.post(Some(buffer), |batch, id, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.write_imm(id, WrFlags::SIGNALLED, srq, remote, imm, elements) }
+        })
+    }
+
+    /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
+    pub fn write_inline(&mut self, srq: RemoteSrq, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
+        self.sends.post(None, |batch, id, _| batch.write_inline(id, WrFlags::SIGNALLED, srq, remote, data))
+    }
+
+    /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
+    pub fn read(&mut self, srq: RemoteSrq, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
+        self.sends.post(Some(buffer), |batch, id, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.read(id, WrFlags::SIGNALLED, srq, remote, elements) }
+        })
+    }
+
+    /// ATOMIC fetch and add to the number at `remote`. The old value is written to `buffer`, of eight bytes. Errors:
+    /// [`Refused`], with the buffer.
+    pub fn fetch_add(
+        &mut self,
+        srq: RemoteSrq,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        add: u64,
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        self.sends.post(Some(buffer), |batch, id, _| {
+            // SAFETY: as in `send`.
+            unsafe { batch.fetch_add(id, WrFlags::SIGNALLED, srq, remote, add, segment) }
+        })
+    }
+
+    /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add). The operands are a pair `[compare, swap]`: the
+    /// number becomes `swap` if it is `compare`.
+    pub fn compare_swap(
+        &mut self,
+        srq: RemoteSrq,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        operands: [u64; 2],
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        self.sends.post(Some(buffer), |batch, id, _| {
+            // SAFETY: as in `send`.
+            unsafe { batch.compare_swap(id, WrFlags::SIGNALLED, srq, remote, operands, segment) }
+        })
+    }
+
+    /// Masked ATOMIC compare and swap; otherwise as on a
+    /// [`Connection`](crate::queue::Connection::masked_compare_swap).
+    pub fn masked_compare_swap<N: MaskedNumber>(
+        &mut self,
+        srq: RemoteSrq,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        swap: MaskedSwap<N>,
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        self.sends.post(Some(buffer), |batch, id, _| {
+            // SAFETY: as in `send`.
+            unsafe { batch.masked_compare_swap(id, WrFlags::SIGNALLED, srq, remote, swap, segment) }
+        })
+    }
+
+    /// Masked ATOMIC fetch and add; otherwise as [`masked_compare_swap`](Self::masked_compare_swap).
+    pub fn masked_fetch_add<N: MaskedNumber>(
+        &mut self,
+        srq: RemoteSrq,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        add: MaskedAdd<N>,
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        self.sends.post(Some(buffer), |batch, id, _| {
+            // SAFETY: as in `send`.
+            unsafe { batch.masked_fetch_add(id, WrFlags::SIGNALLED, srq, remote, add, segment) }
+        })
+    }
+
+    /// Returns the next completed work request; `None` if there is none.
     ///
     /// # Errors
     /// As for [`XrcReceiver::poll`].
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
         self.sends.poll()
+    }
+
+    /// Waits until [`poll`](Self::poll) may have a completion. Errors: as for [`XrcReceiver::wait`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.sends.cq.wait_or_yield(timeout)
+    }
+
+    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
+    /// `None` without [`ConnectionOptions::events`].
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.sends.cq.fd()
+    }
+
+    /// As [`wait`](Self::wait), for tasks of any executor: see
+    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
+    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        self.sends.cq.ready(readable).await
     }
 }
 

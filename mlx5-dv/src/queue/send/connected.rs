@@ -10,12 +10,6 @@ use crate::memory::{DataSegment, RemoteAddress};
 use crate::queue::error::PostError;
 
 impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
-    /// NOP: does nothing, but completes if signalled. For flushing and testing.
-    #[inline]
-    pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {
-        self.post_inline(Request { opcode: WqeOpcode::Nop, wr_id, flags, imm: 0 }, (), &[])
-    }
-
     /// SEND of `data`, which is copied into the WQE at once. Errors: [`PostError`].
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
@@ -205,7 +199,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         operands: Operands,
         element: DataSegment,
     ) -> Result<(), PostError> {
-        Operands::check_element(self.service.atomics, &element)?;
+        Operands::check_element(self.service.0.atomics, &element)?;
         self.post_one(request, (remote, operands), &element)
     }
 }

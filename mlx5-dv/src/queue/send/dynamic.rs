@@ -5,7 +5,8 @@ use uar::SendDoorbell;
 
 use super::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 use super::ring::Room;
-use super::service::Service;
+use super::service::sealed::Sealed;
+use super::service::{KeyChanging, KeyUpdates, Reliable, Service};
 use super::wqe::{Head, Operands, Request, WrFlags};
 use super::{SendBatch, SendQueue};
 use crate::memory::{DataSegment, RemoteAddress};
@@ -16,15 +17,18 @@ use crate::queue::error::PostError;
 /// connection; before the first to another, the card waits until all earlier ones are acknowledged. With
 /// [streams](crate::objects::DciStreams) it waits for those of the same stream alone.
 #[derive(Debug, Clone, Copy)]
-pub struct DynamicMessages {
-    /// Whether the card supports atomics.
-    pub(in crate::queue) atomics: bool,
-    /// Bytes of the masked atomics that the card supports, added up.
-    pub(in crate::queue) masked: u16,
-}
+pub struct DynamicMessages(pub(in crate::queue) Reliable);
 
 impl Service for DynamicMessages {
     type Object = QueuePair;
+}
+
+impl Sealed for DynamicMessages {}
+
+impl KeyChanging for DynamicMessages {
+    fn key_updates(&self) -> KeyUpdates {
+        self.0.updates
+    }
 }
 
 /// The target's address, and its stream in the control segment.
@@ -57,6 +61,33 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, data)
     }
 
+    /// As [`send_inline`](Self::send_inline), with immediate data.
+    #[inline]
+    pub fn send_imm_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &DcTarget,
+        imm: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, data)
+    }
+
+    /// As [`send_inline`](Self::send_inline); it invalidates the key `rkey` of the target's protection domain.
+    /// Otherwise as on a [reliable connection](SendBatch::send_invalidate_inline).
+    #[inline]
+    pub fn send_invalidate_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &DcTarget,
+        rkey: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::SendInval, wr_id, flags, imm: rkey }, to, data)
+    }
+
     /// RDMA WRITE of `data`, which is copied into the WQE at once, to `remote` of the target `to`. Errors:
     /// [`PostError`].
     #[inline]
@@ -69,6 +100,20 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         data: &[u8],
     ) -> Result<(), PostError> {
         self.post_inline(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, (to, remote), data)
+    }
+
+    /// As [`write_inline`](Self::write_inline), with immediate data that completes a receive of the target.
+    #[inline]
+    pub fn write_imm_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &DcTarget,
+        remote: RemoteAddress,
+        imm: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, (to, remote), data)
     }
 
     /// SEND of `elements`, in this order, to the target `to`. Errors: [`PostError`].
@@ -101,6 +146,22 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, elements)
+    }
+
+    /// As [`send`](Self::send); it invalidates the key `rkey` of the target's protection domain.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn send_invalidate(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &DcTarget,
+        rkey: u32,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post_message(Request { opcode: WqeOpcode::SendInval, wr_id, flags, imm: rkey }, to, elements)
     }
 
     /// RDMA WRITE of `elements`, in this order, to `remote`, whose key belongs to the protection domain of the target
@@ -173,7 +234,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         add: u64,
         element: DataSegment,
     ) -> Result<(), PostError> {
-        Operands::check_element(self.service.atomics, &element)?;
+        Operands::check_element(self.service.0.atomics, &element)?;
         let request = Request { opcode: WqeOpcode::AtomicFa, wr_id, flags, imm: 0 };
         self.post_one(request, ((to, remote), Operands { swap_add: add, compare: 0 }), &element)
     }
@@ -193,7 +254,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         [compare, swap]: [u64; 2],
         element: DataSegment,
     ) -> Result<(), PostError> {
-        Operands::check_element(self.service.atomics, &element)?;
+        Operands::check_element(self.service.0.atomics, &element)?;
         let request = Request { opcode: WqeOpcode::AtomicCs, wr_id, flags, imm: 0 };
         self.post_one(request, ((to, remote), Operands { swap_add: swap, compare }), &element)
     }
@@ -213,7 +274,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedCs, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, ((to, remote), swap), element)
+        self.post_masked::<N>(self.service.0.masked, request, ((to, remote), swap), element)
     }
 
     /// Masked ATOMIC fetch and add; otherwise as on a [reliable connection](SendBatch::masked_fetch_add).
@@ -231,6 +292,6 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedFa, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, ((to, remote), add), element)
+        self.post_masked::<N>(self.service.0.masked, request, ((to, remote), add), element)
     }
 }

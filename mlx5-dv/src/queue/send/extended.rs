@@ -4,7 +4,8 @@ use mlx5_prm::wqe::{WqeOpcode, XrcSeg};
 use uar::SendDoorbell;
 
 use super::ring::Room;
-use super::service::Service;
+use super::service::sealed::Sealed;
+use super::service::{KeyChanging, KeyUpdates, Reliable, Service};
 use super::wqe::{Head, Operands, Request, WrFlags};
 use super::{SendBatch, SendQueue};
 use crate::memory::{DataSegment, RemoteAddress};
@@ -40,15 +41,18 @@ impl Head for RemoteSrq {
 /// An extended reliable connection: as [`Messages`](super::service::Messages), but each work request names a shared
 /// receive queue of the remote.
 #[derive(Debug, Clone, Copy)]
-pub struct ExtendedMessages {
-    /// Whether the card supports atomics.
-    pub(in crate::queue) atomics: bool,
-    /// Bytes of the masked atomics that the card supports, added up.
-    pub(in crate::queue) masked: u16,
-}
+pub struct ExtendedMessages(pub(in crate::queue) Reliable);
 
 impl Service for ExtendedMessages {
     type Object = QueuePair;
+}
+
+impl Sealed for ExtendedMessages {}
+
+impl KeyChanging for ExtendedMessages {
+    fn key_updates(&self) -> KeyUpdates {
+        self.0.updates
+    }
 }
 
 /// The send queue of an XRC initiator in RTS. Used by one thread: not `Sync`, and all methods take `&mut self`. `D` is
@@ -60,6 +64,61 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, srq: RemoteSrq, data: &[u8]) -> Result<(), PostError> {
         self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, srq, data)
+    }
+
+    /// As [`send_inline`](Self::send_inline), with immediate data.
+    #[inline]
+    pub fn send_imm_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        imm: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, srq, data)
+    }
+
+    /// As [`send_inline`](Self::send_inline); it invalidates the remote's key `rkey`, which belongs to the protection
+    /// domain of `srq`. Otherwise as on a [reliable connection](SendBatch::send_invalidate_inline).
+    #[inline]
+    pub fn send_invalidate_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        rkey: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::SendInval, wr_id, flags, imm: rkey }, srq, data)
+    }
+
+    /// RDMA WRITE of `data`, which is copied into the WQE at once, to `remote`, whose key belongs to the protection
+    /// domain of `srq`. Errors: [`PostError`].
+    #[inline]
+    pub fn write_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        remote: RemoteAddress,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, (srq, remote), data)
+    }
+
+    /// As [`write_inline`](Self::write_inline), with immediate data that completes a receive of `srq`.
+    #[inline]
+    pub fn write_imm_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        remote: RemoteAddress,
+        imm: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, (srq, remote), data)
     }
 
     /// SEND of `elements`, in this order, to `srq`. Errors: [`PostError`].
@@ -92,6 +151,23 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, srq, elements)
+    }
+
+    /// As [`send`](Self::send); it invalidates the remote's key `rkey`, which belongs to the protection domain of
+    /// `srq`.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn send_invalidate(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        rkey: u32,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post_elements(Request { opcode: WqeOpcode::SendInval, wr_id, flags, imm: rkey }, srq, elements)
     }
 
     /// RDMA WRITE of `elements`, in this order, to `remote`, whose key belongs to the protection domain of `srq`.
@@ -195,7 +271,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         operands: Operands,
         element: DataSegment,
     ) -> Result<(), PostError> {
-        Operands::check_element(self.service.atomics, &element)?;
+        Operands::check_element(self.service.0.atomics, &element)?;
         self.post_one(request, (target, operands), &element)
     }
 }

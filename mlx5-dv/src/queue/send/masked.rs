@@ -179,7 +179,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedCs, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, (remote, swap), element)
+        self.post_masked::<N>(self.service.0.masked, request, (remote, swap), element)
     }
 
     /// Masked ATOMIC fetch and add to the numbers at `remote`; otherwise as
@@ -197,7 +197,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedFa, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, (remote, add), element)
+        self.post_masked::<N>(self.service.0.masked, request, (remote, add), element)
     }
 }
 
@@ -218,7 +218,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedCs, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, ((srq, remote), swap), element)
+        self.post_masked::<N>(self.service.0.masked, request, ((srq, remote), swap), element)
     }
 
     /// Masked ATOMIC fetch and add, as [`masked_compare_swap`](Self::masked_compare_swap).
@@ -236,7 +236,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedFa, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, ((srq, remote), add), element)
+        self.post_masked::<N>(self.service.0.masked, request, ((srq, remote), add), element)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use mlx5_prm::wqe::WqeOpcode;
 use uar::{SendDoorbell, barrier};
 
 use crate::memory::DataSegment;
@@ -32,7 +33,7 @@ mod tests;
 
 use ring::SendRing;
 use service::{Messages, Service, UnreliableMessages};
-use wqe::{Elements, Head, Inline, One, Payload, Request, Size};
+use wqe::{Elements, Head, Inline, One, Payload, Request, Size, WrFlags};
 
 /// A send queue of a queue pair in RTS. Used by one thread: not `Sync`, and all methods take `&mut self`. `D` is the
 /// doorbell mode.
@@ -217,6 +218,12 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         let next = ring.producer;
         let end = ring.retired.wrapping_add(ring.capacity() as u32);
         SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0 }
+    }
+
+    /// NOP: does nothing, but completes if signalled. For flushing and testing. Errors: [`PostError`].
+    #[inline]
+    pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::Nop, wr_id, flags, imm: 0 }, (), &[])
     }
 
     /// Posts a WQE with `head` and `elements`.

@@ -15,20 +15,24 @@ pub trait Service: Send {
     type Object: SendRingOwner;
 }
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Messages {}
     impl Sealed for super::UnreliableMessages {}
 }
 
+/// A service with work requests that change keys: all but datagrams and frames.
+pub trait KeyChanging: Service<Object = QueuePair> + sealed::Sealed + Sized {
+    #[doc(hidden)]
+    fn key_updates(&self) -> KeyUpdates;
+}
+
 /// The service of a connected queue pair: [`Messages`] or [`UnreliableMessages`].
-pub trait Connected: Service<Object = QueuePair> + sealed::Sealed + Sized {
+pub trait Connected: KeyChanging {
     /// Service type of the queue pair.
     const SERVICE: ServiceType;
     #[doc(hidden)]
     fn new(caps: &Caps) -> Self;
-    #[doc(hidden)]
-    fn key_updates(&self) -> KeyUpdates;
 }
 
 /// How the card changes keys by work requests.
@@ -58,28 +62,41 @@ pub(super) fn longest_wqe(caps: &Caps) -> u8 {
     (caps.max_wqe_sz_sq / SEGMENT as u16).min(63) as u8
 }
 
-/// A reliable connection: SENDs, RDMA, atomics.
+/// What the card supports on a reliable service.
 #[derive(Debug, Clone, Copy)]
-pub struct Messages {
-    /// Whether the card supports atomics.
+pub(in crate::queue) struct Reliable {
+    /// Whether it supports atomics.
     pub(super) atomics: bool,
-    /// Bytes of the masked atomics that the card supports, added up.
+    /// Bytes of the masked atomics that it supports, added up.
     pub(super) masked: u16,
     pub(super) updates: KeyUpdates,
 }
+
+impl Reliable {
+    pub(in crate::queue) fn new(caps: &Caps) -> Self {
+        let (atomics, masked) = (caps.check_atomics().is_ok(), caps.masked_atomics());
+        Reliable { atomics, masked, updates: KeyUpdates::new(caps) }
+    }
+}
+
+/// A reliable connection: SENDs, RDMA, atomics.
+#[derive(Debug, Clone, Copy)]
+pub struct Messages(pub(super) Reliable);
 
 impl Service for Messages {
     type Object = QueuePair;
 }
 
+impl KeyChanging for Messages {
+    fn key_updates(&self) -> KeyUpdates {
+        self.0.updates
+    }
+}
+
 impl Connected for Messages {
     const SERVICE: ServiceType = ServiceType::Rc;
     fn new(caps: &Caps) -> Self {
-        let (atomics, masked) = (caps.check_atomics().is_ok(), caps.masked_atomics());
-        Messages { atomics, masked, updates: KeyUpdates::new(caps) }
-    }
-    fn key_updates(&self) -> KeyUpdates {
-        self.updates
+        Messages(Reliable::new(caps))
     }
 }
 
@@ -99,12 +116,15 @@ impl Service for UnreliableMessages {
     type Object = QueuePair;
 }
 
+impl KeyChanging for UnreliableMessages {
+    fn key_updates(&self) -> KeyUpdates {
+        self.0
+    }
+}
+
 impl Connected for UnreliableMessages {
     const SERVICE: ServiceType = ServiceType::Uc;
     fn new(caps: &Caps) -> Self {
         UnreliableMessages(KeyUpdates::new(caps))
-    }
-    fn key_updates(&self) -> KeyUpdates {
-        self.0
     }
 }

@@ -175,6 +175,7 @@ fn each_fence_is_its_mode() {
         (WrFlags::SMALL_FENCE, Fence::InitiatorSmall),
         (WrFlags::STRONG_ORDERING, Fence::StrongOrdering),
         (WrFlags::FENCE | WrFlags::SMALL_FENCE, Fence::StrongOrdering),
+        (WrFlags::FENCE_AND_SMALL_FENCE, Fence::FenceAndInitiatorSmall),
     ];
     for (flags, mode) in modes {
         let mut queue = Queue::new(0);

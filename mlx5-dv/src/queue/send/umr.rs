@@ -16,7 +16,7 @@ use uar::SendDoorbell;
 
 use super::SendBatch;
 use super::ring::{Room, SendRing};
-use super::service::{Connected, longest_wqe};
+use super::service::{KeyChanging, longest_wqe};
 use super::wqe::{Elements, Head, Inline, Payload, Request, WrFlags};
 use crate::caps::Caps;
 use crate::memory::{DataSegment, Iova, MAX_ELEMENT, RemoteAddress};
@@ -398,7 +398,7 @@ impl Registration<'_> {
     }
 }
 
-impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
+impl<D: SendDoorbell, S: KeyChanging> SendBatch<'_, D, S> {
     /// What the work request directly behind a [`register`](Self::register) or
     /// [`local_invalidate`](Self::local_invalidate) must carry among its flags, in this batch or a later one, by the
     /// card's `umr_fence`. A [`Connection`](crate::queue::Connection) adds it by itself.

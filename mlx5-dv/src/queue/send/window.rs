@@ -4,14 +4,14 @@ use mlx5_prm::wqe::{UmrCheck, WqeOpcode};
 use uar::SendDoorbell;
 
 use super::SendBatch;
-use super::service::Connected;
+use super::service::KeyChanging;
 use super::umr::{Change, Registration, Scope};
 use super::wqe::{Request, WrFlags};
 use crate::memory::RemoteAddress;
 use crate::objects::{MemoryWindow, WindowType};
 use crate::queue::error::PostError;
 
-impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
+impl<D: SendDoorbell, S: KeyChanging> SendBatch<'_, D, S> {
     /// BIND_MW: opens memory by `window`, with rights of its own. Returns the address of its first byte for the remote.
     ///
     /// `binding` has one part: bytes of a region, by its local key. Its `start` is the address of the first byte for

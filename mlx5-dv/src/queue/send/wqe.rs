@@ -22,8 +22,12 @@ bitflags::bitflags! {
         /// Begin only when all earlier changes of keys by this queue are made (PRM "initiator small fence"), such as
         /// [`SendBatch::register`](crate::queue::SendBatch::register).
         const SMALL_FENCE = (Fence::InitiatorSmall.number() << 5) as u8;
-        /// Begin only when all earlier work requests of the queue are complete: both fences, and more.
+        /// Begin only when all earlier work requests of the queue are complete: both fences, and more. It is the two
+        /// bits of [`FENCE`](Self::FENCE) and [`SMALL_FENCE`](Self::SMALL_FENCE), as the PRM numbers them.
         const STRONG_ORDERING = (Fence::StrongOrdering.number() << 5) as u8;
+        /// What [`FENCE`](Self::FENCE) and [`SMALL_FENCE`](Self::SMALL_FENCE) wait for, and no more. Used without
+        /// either: together with one, it is a number that the PRM does not define.
+        const FENCE_AND_SMALL_FENCE = (Fence::FenceAndInitiatorSmall.number() << 5) as u8;
     }
 }
 
