@@ -344,7 +344,9 @@ fn a_connection_that_owns_its_buffers_has_every_operation() {
     let mut far = XrcConnection::new(&pd, &domain, options).unwrap();
     near.connect(&far.local().unwrap()).unwrap();
     far.connect(&near.local().unwrap()).unwrap();
-    (0..3).for_each(|slot| drop(receiver.receive(buffer(1024 + 8 * slot)).unwrap()));
+    for slot in 0..3 {
+        receiver.receive(buffer(1024 + 8 * slot)).unwrap();
+    }
     let to = RemoteSrq::new(receiver.srqn()).unwrap();
     let remote = region.remote_at(2048);
     let done = |near: &mut XrcConnection, ticket: Result<Ticket, Refused>| {

@@ -18,6 +18,7 @@ use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use super::qp::datagram::AddressHandle;
 use super::qp::path::AddressPath;
+use super::queue_counter::QueueCounter;
 use super::srq::Srq;
 use crate::caps::{CapPage, Caps};
 use crate::deadline::Deadline;
@@ -61,6 +62,8 @@ pub struct DctOptions {
     /// Whether initiators open their connections by a handshake, even those that do not by themselves
     /// ([`QpOptions::full_handshake`](super::QpOptions::full_handshake)). Default: no.
     pub full_handshake: bool,
+    /// Counts what happens to its messages. Any number of queues share one. Default: none.
+    pub counter: Option<Arc<QueueCounter>>,
 }
 
 setters! {
@@ -96,7 +99,14 @@ impl DctOptions {
             min_rnr_timer: 12,
             user_index: None,
             full_handshake: false,
+            counter: None,
         }
+    }
+
+    /// Sets [`counter`](Self::counter).
+    pub fn counter(mut self, counter: &Arc<QueueCounter>) -> Self {
+        self.counter = Some(Arc::clone(counter));
+        self
     }
 
     /// The context, without its parents.
@@ -182,6 +192,8 @@ pub struct Dct {
     gid_index: u8,
     access_key: u64,
     object: Object,
+    /// Outlives the target, which names it.
+    _counter: Option<Arc<QueueCounter>>,
     srq: Arc<Srq>,
     cq: Arc<Cq>,
     pd: Arc<Pd>,
@@ -208,7 +220,11 @@ impl Dct {
             let what = "the SRQ of a DCT".into();
             return Err(Invalid::Requires { what, requires: "one of Srq::create" }.into());
         }
+        if let Some(counter) = &options.counter {
+            one_device("a DCT and its counter", device, [counter.device()])?;
+        }
         let mut context = options.context(device)?;
+        context.w().counter_set_id(options.counter.as_ref().map_or(0, |counter| counter.id()));
         context.w().pd(pd.pdn()).srqn_xrqn(srq.srqn()).cqn(cq.cqn());
         let mut create = CreateDctIn::default();
         create.w().dct_context_entry(&context);
@@ -225,6 +241,7 @@ impl Dct {
         Ok(Arc::new(Dct {
             dctn: out.dctn(),
             gid_index: options.gid_index,
+            _counter: options.counter.clone(),
             access_key: options.access_key,
             object,
             srq: Arc::clone(srq),

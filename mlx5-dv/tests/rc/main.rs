@@ -3,6 +3,7 @@
 
 mod atomics;
 mod copying;
+mod counters;
 mod data;
 mod device_memory;
 mod endpoints;

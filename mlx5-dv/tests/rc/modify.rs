@@ -80,6 +80,50 @@ fn connections_have_source_ports_of_their_own() {
 }
 
 #[test]
+fn a_connection_changes_its_source_port_while_it_works() {
+    let card = Card::new();
+    let (mut a, b) = pair(&card);
+    let region = card.region(4096);
+    let before = a.qp.query().unwrap();
+    for port in [0xc123, 0xffff] {
+        a.qp.modify(&QpChanges::default().udp_sport(port)).unwrap();
+        let now = a.qp.query().unwrap();
+        assert_eq!((now.path.udp_sport, now.path.gid, now.timeout), (Some(port), before.path.gid, before.timeout));
+        write(&mut a, region.remote());
+        a.good();
+    }
+    assert_eq!(b.qp.query().unwrap().path.udp_sport, before.path.udp_sport, "that of the other end stays");
+    drop((a, b, region));
+    card.end();
+}
+
+#[test]
+fn a_source_port_that_cannot_be_changed_stays() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().rts2rts_qp_udp_sport(false);
+    profile.general_current.w().rts2rts_qp_udp_sport(false);
+    let card = Card::of(profile);
+    let (a, b) = pair(&card);
+    let change = QpChanges::default().udp_sport(0xc123);
+    let refused = a.qp.modify(&change).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { capability: "rts2rts_qp_udp_sport", .. }), "{refused}");
+    drop((a, b));
+    card.end();
+    let card = Card::new();
+    let uar = Uar::alloc(&card.device).unwrap();
+    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    let create = |options| QueuePair::create(&card.pd, &uar, cq.cq(), cq.cq(), options).unwrap();
+    let (qp, datagrams) = (create(QpOptions::default()), create(QpOptions::default().datagrams()));
+    qp.init(&InitAttributes::default()).unwrap();
+    for (qp, says) in [(&qp, "modify needs RTS"), (&datagrams, "QpChanges::udp_sport")] {
+        let refused = qp.modify(&change).unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+    drop((qp, datagrams, cq, uar));
+    card.end();
+}
+
+#[test]
 fn two_ends_agree_on_the_options_of_their_connection() {
     let card = Card::new();
     let uar = Uar::alloc(&card.device).unwrap();

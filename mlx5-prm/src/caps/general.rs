@@ -64,6 +64,9 @@ layout! {
         0x28 [25] must_not_use: bool,
         0x28 [22] roce_accl: bool,
         0x28 [21:16] log_max_ra_req_qp: u8,
+        /// This and the next: in libmlx5's header, not in the kernel's.
+        0x28 [14] rts2rts_qp_udp_sport: bool,
+        0x28 [13] rts2rts_lag_tx_port_affinity: bool,
         0x28 [5:0] log_max_ra_res_qp: u8,
         0x2c [31] end_pad: bool,
         0x2c [30] cc_query_allowed: bool,

@@ -169,7 +169,7 @@ layout! {
         0x10 [31:0] opt_param_mask: u32,
         0x14 [31:0] ece: u32,
         0x18 qpc: Qpc,
-        /// Which fields of the extension are set: bit 0 `dci_stream_channel_id`.
+        /// Which further fields are set: bit 0 the extension's `dci_stream_channel_id`, bit 2 the path's `udp_sport`.
         0x108 [63:0] opt_param_mask_95_32: u64,
         .. qpc_data_ext: [QpContextExtension],
     }
@@ -260,6 +260,11 @@ commands! {
 impl QpContextExtension {
     /// The bit of `opt_param_mask_95_32` of [`Rts2rtsQpIn`] that takes stream `dci_stream_channel_id` out of error.
     pub const DCI_STREAM_CHANNEL_ID: u64 = 1 << 0;
+}
+
+impl Rts2rtsQpIn {
+    /// The bit of `opt_param_mask_95_32` that changes `udp_sport` of the primary path; no extension follows for it.
+    pub const UDP_SPORT: u64 = 1 << 2;
 }
 
 impl QueryQpIn {

@@ -44,7 +44,7 @@ pub(crate) fn attributes(agreed: &Agreed, path: AddressPath) -> (RtrAttributes, 
         AddressPath { traffic_class: agreed.route.traffic_class, service_level: agreed.route.service_level, ..path };
     let rtr = RtrAttributes {
         path_mtu: Some(agreed.route.path_mtu),
-        max_dest_rd_atomic: agreed.responder_resources,
+        max_dest_rd_atomic: Some(agreed.responder_resources),
         ..RtrAttributes::new(agreed.remote_qpn, agreed.rq_psn, path)
     };
     let rts = RtsAttributes {
@@ -52,7 +52,7 @@ pub(crate) fn attributes(agreed: &Agreed, path: AddressPath) -> (RtrAttributes, 
         timeout: agreed.route.local_ack_timeout,
         retry_count: agreed.route.retry_count,
         rnr_retry: agreed.rnr_retry_count,
-        max_rd_atomic: agreed.initiator_depth,
+        max_rd_atomic: Some(agreed.initiator_depth),
     };
     (rtr, rts)
 }

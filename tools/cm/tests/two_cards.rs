@@ -87,14 +87,14 @@ fn queue_pairs_are_connected_by_what_both_agree_on_and_carry_messages() {
         let (1, theirs, Event::ConnectRequest { private_data, .. }) = pair.event().unwrap() else { panic!() };
         assert_eq!(&private_data[..6], b"hello\0");
         let (mut rtr, rts) = pair.managers[1].attributes(theirs).unwrap();
-        assert_eq!((rtr.remote_qpn, rts.sq_psn, rtr.max_dest_rd_atomic), (near.queue_pair().qpn(), 0x123, 3));
+        assert_eq!((rtr.remote_qpn, rts.sq_psn, rtr.max_dest_rd_atomic), (near.queue_pair().qpn(), 0x123, Some(3)));
         rtr.rq_psn = 0x456;
         far.connect_by(&rtr, &rts).unwrap();
         pair.managers[1].accept(theirs, &Parameters::new(far.queue_pair().qpn(), 0x456)).unwrap();
 
         let (0, ours, Event::ConnectResponse { .. }) = pair.event().unwrap() else { panic!() };
         let (rtr, rts) = pair.managers[0].attributes(ours).unwrap();
-        assert_eq!((rts.sq_psn, rtr.rq_psn, rts.max_rd_atomic), (0x456, 0x123, 3));
+        assert_eq!((rts.sq_psn, rtr.rq_psn, rts.max_rd_atomic), (0x456, 0x123, Some(3)));
         near.connect_by(&rtr, &rts).unwrap();
         pair.managers[0].ready(ours, &[]).unwrap();
         assert!(matches!(pair.event(), Some((1, id, Event::Established { .. })) if id == theirs));

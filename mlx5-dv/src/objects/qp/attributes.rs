@@ -6,8 +6,8 @@ use mlx5_prm::values::{PathMtu, ServiceType};
 use super::ece::EceOptions;
 use super::path::AddressPath;
 use crate::caps::{CapPage, Caps};
-use crate::error::Error;
-use crate::objects::check::{fits, lag_port};
+use crate::error::{Error, Invalid};
+use crate::objects::check::{fits, lag_port, within};
 use crate::objects::mkey::AccessFlags;
 use crate::setters::setters;
 
@@ -50,8 +50,8 @@ pub struct RtrAttributes {
     /// Path MTU, the same on both sides. Default of [`new`](Self::new): the largest that fits the port's current MTU.
     pub path_mtu: Option<PathMtu>,
     /// Maximum number of outstanding RDMA READs and atomics of the remote, rounded up to a power of two. Default: 16,
-    /// or the card's limit.
-    pub max_dest_rd_atomic: u8,
+    /// or the card's limit (`log_max_ra_res_qp`).
+    pub max_dest_rd_atomic: Option<u8>,
     /// RNR NAK timer code sent to the remote if no receive is posted, 5 bits. IBTA 9.7.5.2.8. Default: 12 (0.64 ms).
     pub min_rnr_timer: u8,
     /// Options that the two ends agreed on. Default: none.
@@ -63,7 +63,7 @@ pub struct RtrAttributes {
 setters! {
     RtrAttributes {
         path_mtu: Some(PathMtu);
-        max_dest_rd_atomic: u8;
+        max_dest_rd_atomic: Some(u8);
         min_rnr_timer: u8;
         ece: Some(EceOptions);
         lag_port: Some(u8);
@@ -78,11 +78,17 @@ impl RtrAttributes {
             rq_psn,
             path,
             path_mtu: None,
-            max_dest_rd_atomic: 16,
+            max_dest_rd_atomic: None,
             min_rnr_timer: 12,
             ece: None,
             lag_port: None,
         }
+    }
+
+    /// Log of `max_dest_rd_atomic`.
+    pub(super) fn log_max_dest_rd_atomic(&self, caps: &Caps) -> Result<u8, Invalid> {
+        let (wanted, most) = (self.max_dest_rd_atomic, caps.log_max_ra_res_qp);
+        log_outstanding("max_dest_rd_atomic", wanted, "log_max_ra_res_qp", most)
     }
 
     /// `lag_tx_port_affinity` of the context; 0 leaves the choice to the card.
@@ -106,8 +112,8 @@ pub struct RtsAttributes {
     /// Number of retries after an RNR NAK, 0 to 6; 7 means no limit. Default: 7.
     pub rnr_retry: u8,
     /// Maximum number of our outstanding RDMA READs and atomics, rounded up to a power of two. Default: 16, or the
-    /// card's limit.
-    pub max_rd_atomic: u8,
+    /// card's limit (`log_max_ra_req_qp`; `log_max_ra_req_dc` of a dynamically connected initiator).
+    pub max_rd_atomic: Option<u8>,
 }
 
 setters! {
@@ -115,14 +121,14 @@ setters! {
         timeout: u8;
         retry_count: u8;
         rnr_retry: u8;
-        max_rd_atomic: u8;
+        max_rd_atomic: Some(u8);
     }
 }
 
 impl RtsAttributes {
     /// Starts at PSN `sq_psn`; everything else is default.
     pub fn new(sq_psn: u32) -> Self {
-        RtsAttributes { sq_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 16 }
+        RtsAttributes { sq_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: None }
     }
 }
 
@@ -146,6 +152,9 @@ pub struct QpChanges {
     pub min_rnr_timer: Option<u8>,
     /// Q_Key that received datagrams must carry; for a queue pair for datagrams in RTS.
     pub qkey: Option<u32>,
+    /// UDP source port of the packets that follow, from 0xc000: another way through a fabric that spreads flows (ECMP);
+    /// for a connection in RTS, reliable or not, on a card with `rts2rts_qp_udp_sport`.
+    pub udp_sport: Option<u16>,
 }
 
 setters! {
@@ -153,12 +162,25 @@ setters! {
         remote_access: Some(AccessFlags);
         min_rnr_timer: Some(u8);
         qkey: Some(u32);
+        udp_sport: Some(u16);
     }
 }
 
-/// Log of `wanted` outstanding operations, limited to `log_most`.
-pub(super) fn log_outstanding(wanted: u8, log_most: u8) -> u8 {
-    (u32::from(wanted.max(1)).next_power_of_two().trailing_zeros() as u8).min(log_most).min(7)
+/// Log of the outstanding operations where none are asked for.
+const LOG_OUTSTANDING: u8 = 4;
+
+/// Log of the number of outstanding operations, which `field` asks for, and `capability` limits to `log_most`.
+pub(super) fn log_outstanding(
+    field: &'static str,
+    wanted: Option<u8>,
+    capability: &'static str,
+    log_most: u8,
+) -> Result<u8, Invalid> {
+    // The numbers of verbs have eight bits.
+    let log_most = log_most.min(7);
+    let Some(wanted) = wanted else { return Ok(LOG_OUTSTANDING.min(log_most)) };
+    within(field, wanted.into(), capability, log_most)?;
+    Ok(u32::from(wanted.max(1)).next_power_of_two().trailing_zeros() as u8)
 }
 
 #[cfg(test)]
@@ -186,9 +208,13 @@ mod tests {
 
     #[test]
     fn operations_under_way_are_a_power_of_two_within_the_card_s_limit() {
-        assert_eq!(
-            [log_outstanding(0, 4), log_outstanding(3, 4), log_outstanding(16, 4), log_outstanding(255, 4)],
-            [0, 2, 4, 4]
+        let log = |wanted, most| log_outstanding("max_rd_atomic", wanted, "log_max_ra_req_qp", most);
+        assert_eq!([Some(0), Some(3), Some(16), None].map(|wanted| log(wanted, 4).unwrap()), [0, 2, 4, 4]);
+        assert_eq!([log(None, 2).unwrap(), log(None, 7).unwrap(), log(Some(128), 20).unwrap()], [2, 4, 7]);
+        let refused = log(Some(17), 4).unwrap_err().to_string();
+        assert!(
+            ["max_rd_atomic", "17", "16", "log_max_ra_req_qp"].iter().all(|word| refused.contains(word)),
+            "{refused}"
         );
     }
 }

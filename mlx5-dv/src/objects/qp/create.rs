@@ -56,6 +56,9 @@ impl QueuePair {
         if let Some(domain) = &options.xrcd {
             one_device("a queue pair and its XRC domain", device, [domain.device()])?;
         }
+        if let Some(counter) = &options.counter {
+            one_device("a queue pair and its counter", device, [counter.device()])?;
+        }
         let layout = Layout::of(&options, device.caps())?;
         if options.service == ServiceType::Xrc && options.xrcd.is_none() {
             let what = "a queue pair of service XRC".into();

@@ -86,7 +86,12 @@ impl QueuePair {
 
         let (mut init, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
         path.w().vhca_port_num(attributes.port);
-        context.w().pm_state(PathMigration::Migrated).primary_address_path(&path).q_key(attributes.qkey);
+        context
+            .w()
+            .pm_state(PathMigration::Migrated)
+            .primary_address_path(&path)
+            .q_key(attributes.qkey)
+            .counter_set_id(self.counter_set_id());
         init.w().qpn(self.qpn).qpc(&context);
         self.step(&mut state, QpState::Init, &init)?;
 

@@ -47,10 +47,13 @@ impl QueuePair {
         let rts = &attributes.rts;
         rts.check()?;
         let path_mtu = path_mtu(self.device(), attributes.path_mtu)?;
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
+        let most = general.log_max_ra_req_dc();
+        let log_sra_max = log_outstanding("max_rd_atomic", rts.max_rd_atomic, "log_max_ra_req_dc", most)?;
 
         let (mut init, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
         path.w().vhca_port_num(attributes.port);
-        context.w().pm_state(PathMigration::Migrated).primary_address_path(&path);
+        context.w().pm_state(PathMigration::Migrated).primary_address_path(&path).counter_set_id(self.counter_set_id());
         init.w().qpn(self.qpn).qpc(&context);
         self.step(&mut state, QpState::Init, &init)?;
 
@@ -61,7 +64,6 @@ impl QueuePair {
         let moved = self.step(&mut state, QpState::Rtr, &rtr);
         moved.map_err(|error| self.explain_mtu(error, path_mtu))?;
 
-        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
         let (mut command, mut context, mut path) = (Rtr2rtsQpIn::default(), Qpc::default(), Ads::default());
         path.w().ack_timeout(rts.timeout);
         context
@@ -70,7 +72,7 @@ impl QueuePair {
             .next_send_psn(rts.sq_psn)
             .primary_address_path(&path)
             .log_ack_req_freq(LOG_ACK_REQ_FREQ)
-            .log_sra_max(log_outstanding(rts.max_rd_atomic, general.log_max_ra_req_dc()))
+            .log_sra_max(log_sra_max)
             .retry_count(rts.retry_count)
             .rnr_retry(rts.rnr_retry);
         command.w().qpn(self.qpn).qpc(&context);

@@ -117,7 +117,6 @@ pub struct QpStatus {
 /// [`modify`](Self::modify) changes access rights, RNR timer and Q_Key in INIT or RTS.
 pub struct QueuePair {
     qpn: u32,
-    options: QpOptions,
     layout: Layout,
     state: Mutex<QpState>,
     send_lease: RingLease,
@@ -125,6 +124,8 @@ pub struct QueuePair {
     ece: Ece,
     object: Object,
     memory: RingMemory,
+    /// After the object, which names its shared receive queue, domain and counter.
+    options: QpOptions,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     uar: Arc<Uar>,

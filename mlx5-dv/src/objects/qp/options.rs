@@ -9,6 +9,7 @@ use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WQEBB};
 use crate::caps::{CapPage, Caps};
 use crate::error::{Error, Invalid};
 use crate::objects::check::{fits, in_range, within};
+use crate::objects::queue_counter::QueueCounter;
 use crate::objects::ring::WantedSendRing;
 use crate::objects::srq::Srq;
 use crate::objects::xrcd::Xrcd;
@@ -86,6 +87,8 @@ pub struct QpOptions {
     /// Whether its completions bear the time of the card's real-time clock
     /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
     pub real_time: bool,
+    /// Counts what happens to its messages: requests, retries, errors. Any number of queues share one. Default: none.
+    pub counter: Option<Arc<QueueCounter>>,
 }
 
 setters! {
@@ -113,6 +116,7 @@ impl Default for QpOptions {
             dci_streams: None,
             full_handshake: false,
             real_time: false,
+            counter: None,
         }
     }
 }
@@ -166,6 +170,12 @@ impl QpOptions {
     /// Sets [`send_sges`](Self::send_sges) and [`recv_sges`](Self::recv_sges).
     pub fn sges(mut self, send: u16, recv: u16) -> Self {
         (self.send_sges, self.recv_sges) = (send, recv);
+        self
+    }
+
+    /// Sets [`counter`](Self::counter).
+    pub fn counter(mut self, counter: &Arc<QueueCounter>) -> Self {
+        self.counter = Some(Arc::clone(counter));
         self
     }
 

@@ -1,5 +1,6 @@
 //! State transitions of queue pairs.
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{
     CmdStatus, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
 };
@@ -9,6 +10,7 @@ use tracing::field::{Empty, display};
 
 use super::attributes::{CONNECTED, InitAttributes, QpChanges, RtrAttributes, RtsAttributes, log_outstanding};
 use super::{QueuePair, ece};
+use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::net::PATH_HEADERS;
@@ -30,6 +32,11 @@ mod select {
 }
 
 impl QueuePair {
+    /// `counter_set_id` of the context; 0 counts nothing.
+    pub(super) fn counter_set_id(&self) -> u8 {
+        self.options.counter.as_ref().map_or(0, |counter| counter.id())
+    }
+
     /// Whether the service is reliable: with ACKs, READs and atomics.
     fn is_reliable(&self) -> bool {
         self.options.service != ServiceType::Uc
@@ -79,7 +86,7 @@ impl QueuePair {
         check_access(attributes.remote_access, self.device().caps())?;
         let (mut command, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
         path.w().vhca_port_num(attributes.port);
-        context.w().pm_state(PathMigration::Migrated).primary_address_path(&path);
+        context.w().pm_state(PathMigration::Migrated).primary_address_path(&path).counter_set_id(self.counter_set_id());
         self.allow(attributes.remote_access, &mut context);
         command.w().qpn(self.qpn).qpc(&context);
         self.step(&mut state, QpState::Init, &command)?;
@@ -113,7 +120,7 @@ impl QueuePair {
             .primary_address_path(&path)
             .next_rcv_psn(attributes.rq_psn);
         if self.is_reliable() {
-            let log_rra_max = log_outstanding(attributes.max_dest_rd_atomic, caps.log_max_ra_res_qp);
+            let log_rra_max = attributes.log_max_dest_rd_atomic(caps)?;
             context.w().log_rra_max(log_rra_max).min_rnr_nak(attributes.min_rnr_timer);
         }
         let lag_port = attributes.lag_affinity(caps)?;
@@ -156,6 +163,8 @@ impl QueuePair {
             return Err(self.forbidden(*state, "ready_to_send", "RTR", QpState::Rtr));
         }
         attributes.check()?;
+        let most = self.device().caps().log_max_ra_req_qp;
+        let log_sra_max = log_outstanding("max_rd_atomic", attributes.max_rd_atomic, "log_max_ra_req_qp", most)?;
         let (mut command, mut context) = (Rtr2rtsQpIn::default(), Qpc::default());
         context.w().pm_state(PathMigration::Migrated).next_send_psn(attributes.sq_psn);
         if self.is_reliable() {
@@ -165,7 +174,7 @@ impl QueuePair {
                 .w()
                 .primary_address_path(&path)
                 .log_ack_req_freq(LOG_ACK_REQ_FREQ)
-                .log_sra_max(log_outstanding(attributes.max_rd_atomic, self.device().caps().log_max_ra_req_qp))
+                .log_sra_max(log_sra_max)
                 .retry_count(attributes.retry_count)
                 .rnr_retry(attributes.rnr_retry);
         }
@@ -179,11 +188,11 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`Error::State`]; [`Error::Invalid`] for a value that is out of range or that the service does not use;
-    /// [`Error::Unsupported`] for REMOTE_ATOMIC on a card without atomics; [`Error::Command`].
+    /// [`Error::Unsupported`] for what the card has not; [`Error::Command`].
     pub fn modify(&self, changes: &QpChanges) -> Result<(), Error> {
         let mut state = self.lock();
         let (select, context) = self.changed(changes)?;
-        let needs_rts = changes.min_rnr_timer.is_some() || changes.qkey.is_some();
+        let needs_rts = changes.min_rnr_timer.is_some() || changes.qkey.is_some() || changes.udp_sport.is_some();
         match *state {
             _ if *changes == QpChanges::default() => Ok(()),
             QpState::Init if !needs_rts => {
@@ -193,8 +202,9 @@ impl QueuePair {
                 Ok(())
             }
             QpState::Rts => {
+                let further = if changes.udp_sport.is_some() { Rts2rtsQpIn::UDP_SPORT } else { 0 };
                 let mut command = Rts2rtsQpIn::default();
-                command.w().qpn(self.qpn).opt_param_mask(select).qpc(&context);
+                command.w().qpn(self.qpn).opt_param_mask(select).opt_param_mask_95_32(further).qpc(&context);
                 self.step(&mut state, QpState::Rts, &command)?;
                 Ok(())
             }
@@ -227,6 +237,17 @@ impl QueuePair {
             self.must_be(&[ServiceType::Ud], "QpChanges::qkey", "QpChanges::remote_access")?;
             context.w().q_key(qkey);
             select |= select::Q_KEY;
+        }
+        if let Some(port) = changes.udp_sport {
+            self.must_be(&[ServiceType::Rc, ServiceType::Uc], "QpChanges::udp_sport", "a path for each message")?;
+            let general: CmdHcaCap = self.device().caps().current(CapPage::General).unwrap_or_default();
+            if !general.rts2rts_qp_udp_sport() {
+                let what = "to change the source port of a connection in RTS".into();
+                return Err(Error::Unsupported { what, capability: "rts2rts_qp_udp_sport" });
+            }
+            let mut path = Ads::default();
+            path.w().udp_sport(port);
+            context.w().primary_address_path(&path);
         }
         Ok((select, context))
     }

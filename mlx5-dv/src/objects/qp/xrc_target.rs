@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mlx5_prm::values::{PathMtu, QpState};
 
-use super::attributes::{InitAttributes, RtrAttributes, RtsAttributes, log_outstanding};
+use super::attributes::{InitAttributes, RtrAttributes, RtsAttributes};
 use super::options::QpOptions;
 use super::path::{AddressPath, InfinibandRoute};
 use super::state::way;
@@ -162,7 +162,7 @@ impl XrcTarget {
             rq_psn: attributes.rq_psn,
             dest_qp_num: attributes.remote_qpn,
             path_mtu: path_mtu(device, attributes.path_mtu)?.number() as u8,
-            max_dest_rd_atomic: 1 << log_outstanding(attributes.max_dest_rd_atomic, device.caps().log_max_ra_res_qp),
+            max_dest_rd_atomic: 1 << attributes.log_max_dest_rd_atomic(device.caps())?,
             min_rnr_timer: attributes.min_rnr_timer,
             ..ModifyQp::default()
         };

@@ -14,7 +14,7 @@ use super::queues::Queues;
 use crate::error::Error;
 use crate::objects::{
     AddressHandle, AnyDoorbell, Buffer, Copying, CqOptions, DatagramAttributes, DoorbellKind, MemoryRegion, Pd,
-    QpOptions, QueuePair, Uar,
+    QpOptions, QueueCounter, QueuePair, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::error::{PostError, RetireError};
@@ -45,6 +45,8 @@ pub struct DatagramOptions {
     /// Whether completions bear the time of the card's real-time clock
     /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
     pub real_time: bool,
+    /// Counts what happens to its datagrams. Any number of queues share one. Default: none.
+    pub counter: Option<Arc<QueueCounter>>,
 }
 
 setters! {
@@ -71,6 +73,7 @@ impl DatagramOptions {
             qkey: Some(qkey),
             copying: Copying::default(),
             real_time: false,
+            counter: None,
         }
     }
 
@@ -86,7 +89,7 @@ impl DatagramOptions {
 
     fn queue_pair(&self) -> QpOptions {
         let mut options = QpOptions::default().wqes(self.send_depth, self.recv_depth).inline_bytes(self.inline_bytes);
-        options.real_time = self.real_time;
+        (options.real_time, options.counter) = (self.real_time, self.counter.clone());
         if self.qkey.is_some() { options.datagrams() } else { options.general_services() }
     }
 }

@@ -127,7 +127,7 @@ impl DcInitiator {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, options)?;
         let mut qp_options = qp_options.dc_initiator().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
-        qp_options.real_time = options.real_time;
+        (qp_options.real_time, qp_options.counter) = (options.real_time, options.counter.clone());
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         let (path_mtu, rts) = (options.path_mtu, options.rts);
         qp.activate_initiator(&InitiatorAttributes { path_mtu, rts, ..InitiatorAttributes::default() })?;

@@ -129,7 +129,7 @@ impl XrcConnection {
         let cq = sends::completion_queue(pd, &uar, &options)?;
         let init = InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() };
         let mut qp_options = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
-        qp_options.real_time = options.real_time;
+        (qp_options.real_time, qp_options.counter) = (options.real_time, options.counter.clone());
         let initiator = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options.xrc_initiator(domain))?;
         initiator.init(&init)?;
         let target = XrcTarget::create(pd, &uar, cq.cq(), domain)?;

@@ -12,7 +12,7 @@ use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::{
     AccessFlags, AddressPath, AnyDoorbell, Copying, CqModeration, CqOptions, DoorbellKind, InitAttributes, Pd,
-    QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
+    QpOptions, QueueCounter, QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::receive::ReceiveQueue;
@@ -66,6 +66,8 @@ pub struct ConnectionOptions {
     /// Whether completions bear the time of the card's real-time clock
     /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
     pub real_time: bool,
+    /// Counts what happens to its messages: requests, retries, errors. Any number of queues share one. Default: none.
+    pub counter: Option<Arc<QueueCounter>>,
 }
 
 setters! {
@@ -116,6 +118,7 @@ impl Default for ConnectionOptions {
             min_rnr_timer: 12,
             copying: Copying::default(),
             real_time: false,
+            counter: None,
         }
     }
 }
@@ -164,6 +167,7 @@ impl<S: Connected> Link<S> {
             .sges(options.send_sges, options.recv_sges)
             .inline_bytes(options.inline_bytes);
         (qp_options.service, qp_options.real_time) = (S::SERVICE, options.real_time);
+        qp_options.counter = options.counter.clone();
         let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), qp_options)?;
         let mut link = Link { qp, queues: Queues { send: None, receive: None, cq }, options, psn: 0 };
         link.init()?;

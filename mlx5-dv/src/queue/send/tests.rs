@@ -83,7 +83,7 @@ impl Queue {
 fn messages() -> Messages {
     let caps = crate::caps::Caps { max_wqe_sz_sq: 1024, ..Default::default() };
     let mut messages = <Messages as super::service::Connected>::new(&caps);
-    messages.atomics = true;
+    messages.0.atomics = true;
     messages
 }
 
@@ -149,7 +149,7 @@ fn an_atomic_is_of_eight_bytes_on_a_card_that_has_them() {
         assert_eq!(posted, Err(PostError::AtomicLength { given }));
     }
     assert!(batch.is_empty());
-    queue.service.atomics = false;
+    queue.service.0.atomics = false;
     let mut batch = queue.batch();
     // SAFETY: no card reads this ring.
     let posted = unsafe { batch.compare_swap(1, WrFlags::SIGNALLED, REMOTE, 0, 1, element(8)) };

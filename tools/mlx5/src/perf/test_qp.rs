@@ -173,7 +173,7 @@ fn options(plan: &Plan) -> Result<ConnectionOptions, Failure> {
     options.service_level = plan.service_level;
     options.path_mtu = Some(plan.path_mtu);
     options.rts.timeout = plan.qp_timeout;
-    options.rts.max_rd_atomic = plan.outs;
+    options.rts.max_rd_atomic = Some(plan.outs);
     Ok(options)
 }
 

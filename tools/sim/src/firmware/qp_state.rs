@@ -6,7 +6,7 @@
 //! | INIT2INIT | INIT | | rights, pkey index, port |
 //! | INIT2RTR | INIT | MTU, message limit, remote QP, receive PSN, responder reads, RNR timer, path | rights, pkey index |
 //! | RTR2RTS | RTR | send PSN, retries, requester reads, acknowledge timeout | rights, RNR timer, migration state |
-//! | RTS2RTS | RTS | | rights, RNR timer, migration state, queue counter |
+//! | RTS2RTS | RTS | | rights, RNR timer, migration state, queue counter, source port |
 //! | 2ERR, 2RST | any | | |
 //!
 //! Initiators of DC have an MTU and no path: each of their messages has one.
@@ -118,14 +118,27 @@ change!(change_rts, Rts2rtsQpIn => Rts2rtsQpOut, Rts -> Rts,
 change!(sqerr2rts, Sqerr2rtsQpIn => Sqerr2rtsQpOut, Sqer -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
 change!(sqd2rts, Sqd2rtsQpIn => Sqd2rtsQpOut, Sqd -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
 
-/// `RTS2RTS_QP`, whose extension can take a stream out of error.
+/// `RTS2RTS_QP`, whose second mask changes the source port, and whose extension takes a stream out of error.
 pub(super) fn rts2rts(f: &mut Function, command: &Rts2rtsQpIn, list: &[u8]) -> Answer<Rts2rtsQpOut> {
-    let stream = qp_extension::stream_to_reset(f, command, list)?;
+    let further = qp_extension::further(f, command, list)?;
     let output = change_rts(f, command)?;
-    if let Some(stream) = stream {
+    if let Some(port) = further.udp_sport {
+        send_from(f, command.qpn(), port)?;
+    }
+    if let Some(stream) = further.stream {
         engine::stream_reset(f, command.qpn(), stream);
     }
     Ok(output)
+}
+
+/// Changes the source port of the packets that follow.
+fn send_from(f: &mut Function, qpn: u32, port: u16) -> Answer<()> {
+    let qp = f.queues.qps.get_mut(qpn).ok_or(Syndrome::NoSuchQp)?;
+    let mut path = *qp.context.primary_address_path();
+    path.w().udp_sport(port);
+    qp.context.w().primary_address_path(&path);
+    qp.path.udp_sport = port;
+    Ok(())
 }
 
 /// `2ERR_QP`.

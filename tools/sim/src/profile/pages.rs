@@ -78,6 +78,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .out_of_seq_cnt(true)
         .retransmission_q_counters(true)
         .rts2rts_qp_counters_set_id(true)
+        .rts2rts_qp_udp_sport(true)
         .driver_version(true)
         .ece_support(true)
         .mcam_reg(true)

@@ -65,8 +65,13 @@ impl StackOptions {
         each.remote_access = AccessFlags::empty();
         each.path_mtu = Some(PathMtu::Mtu1024);
         each.min_rnr_timer = 12;
-        each.rts =
-            RtsAttributes { timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 1, ..RtsAttributes::new(0) };
+        each.rts = RtsAttributes {
+            timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            max_rd_atomic: Some(1),
+            ..RtsAttributes::new(0)
+        };
         let mut hub = HubOptions::default();
         hub.connections = self.streams;
         hub.receives = self.receive_queue_len;

@@ -106,7 +106,7 @@ const LOOK: Duration = Duration::from_micros(50);
 /// Of the queue pair of each connection.
 fn qp_options(each: &ConnectionOptions) -> QpOptions {
     let options = QpOptions::default().wqes(each.send_depth, 0).sges(each.send_sges, 1);
-    QpOptions { real_time: each.real_time, ..options.inline_bytes(each.inline_bytes) }
+    QpOptions { real_time: each.real_time, counter: each.counter.clone(), ..options.inline_bytes(each.inline_bytes) }
 }
 
 impl<C> Hub<C> {

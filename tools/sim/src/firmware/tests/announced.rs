@@ -86,6 +86,7 @@ const GENERAL: &[Honoured] = &[
     ("out_of_seq_cnt", "firmware/counter.rs", ".out_of_sequence("),
     ("retransmission_q_counters", "firmware/counter.rs", ".implied_nak_seq_err("),
     ("rts2rts_qp_counters_set_id", "firmware/qp_state.rs", ".rts2rts_qp_counters_set_id()"),
+    ("rts2rts_qp_udp_sport", "firmware/qp_extension.rs", ".rts2rts_qp_udp_sport()"),
     ("qpc_extension", "firmware/qp_extension.rs", ".qpc_extension()"),
     ("log_max_dci_stream_channels", "firmware/qp_extension.rs", ".log_max_dci_stream_channels()"),
     ("log_max_dci_errored_streams", "firmware/qp_extension.rs", ".log_max_dci_errored_streams()"),

@@ -70,7 +70,9 @@ fn a_stream_is_reset_by_the_extension_alone() {
     assert_eq!(c.refused(&without), Syndrome::OptParamMask);
     without.w().opt_param_mask_95_32(0);
     c.exec(&without).unwrap();
-    without.w().qpc_ext(true);
+    without.w().opt_param_mask_95_32(Rts2rtsQpIn::UDP_SPORT);
+    assert_eq!(c.refused(&without), Syndrome::OptParamMask, "who sends to many has a port for each");
+    without.w().opt_param_mask_95_32(0).qpc_ext(true);
     assert_eq!(c.refused(&without), Syndrome::InputTooShort);
     let create = initiator(c, &parents, 0, 0);
     let qpn = c.exec(&create).unwrap().reply.qpn();
