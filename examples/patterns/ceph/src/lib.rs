@@ -19,7 +19,7 @@
 //! let mut messenger = Messenger::new(device, MessengerOptions::client(1))?;
 //! let peer = messenger.connect("10.0.0.1:6800".parse()?)?;
 //! let op = OsdOp { object: "object-name".into(), pool: 1, tid: 1, bytes: 5 };
-//! messenger.send(peer, Message::new(op.header(), op.encode(), b"hello".to_vec().into()));
+//! messenger.send(peer, Message::new(op.header(), op.encode(), b"hello".to_vec().into()))?;
 //! loop {
 //!     messenger.poll()?;
 //!     if let Some(Event::Message(from, message)) = messenger.next_event() {
@@ -42,4 +42,4 @@ pub mod msgr2;
 pub mod stack;
 pub mod wire;
 
-pub use messenger::{Event, Messenger, MessengerError, MessengerOptions, PeerId, Statistics};
+pub use messenger::{Event, Messenger, MessengerError, MessengerOptions, PeerId, Statistics, Trouble, Unsent};

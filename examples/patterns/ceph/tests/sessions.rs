@@ -63,7 +63,7 @@ impl Ends {
                 assert!(*message.data == pattern(op.tid as usize, BYTES), "operation {} came changed", op.tid);
                 self.came.entry(from).or_default().push(op.tid);
                 let reply = OsdReply { object: op.object, result: 0 };
-                self.server.send(from, Message::new(reply.header(op.tid), reply.encode(), Data::default()));
+                self.server.send(from, Message::new(reply.header(op.tid), reply.encode(), Data::default())).unwrap();
             }
         }
         while let Some(event) = self.client.next_event() {
@@ -100,7 +100,7 @@ fn operations_are_answered_once_and_in_order_over_a_cable_that_loses_frames() {
         let mut ends = Ends::new(seed, loss, false);
         let peers = [ends.connect(), ends.connect(), ends.connect()];
         for tid in 1..=40 {
-            peers.into_iter().for_each(|peer| ends.client.send(peer, operation(tid)));
+            peers.into_iter().for_each(|peer| ends.client.send(peer, operation(tid)).unwrap());
         }
         ends.until("all are answered", |ends| peers.iter().all(|peer| ends.answered(*peer) == 40));
         let all: Vec<u64> = (1..=40).collect();
@@ -128,7 +128,7 @@ fn a_killed_connection_is_made_again_and_nothing_is_lost_or_done_twice() {
     for round in 1..=6 {
         while sent < 20 * round {
             sent += 1;
-            ends.client.send(peer, operation(sent));
+            ends.client.send(peer, operation(sent)).unwrap();
         }
         let some = (20 * round - 12) as usize;
         ends.until("some are answered", |ends| ends.answered(peer) >= some);
@@ -154,14 +154,14 @@ fn a_killed_connection_is_made_again_and_nothing_is_lost_or_done_twice() {
 fn a_lossy_session_begins_anew_and_its_user_sends_again() {
     let mut ends = Ends::new(5, 0, true);
     let peer = ends.connect();
-    (1..=20).for_each(|tid| ends.client.send(peer, operation(tid)));
+    (1..=20).for_each(|tid| ends.client.send(peer, operation(tid)).unwrap());
     ends.until("some are answered", |ends| ends.answered(peer) >= 5);
     ends.client.kill(peer);
     // Lost, too: the user does not know yet.
-    ends.client.send(peer, operation(21));
+    ends.client.send(peer, operation(21)).unwrap();
     ends.until("it is told", |ends| ends.resets == [peer]);
     let done = ends.answers[&peer].clone();
-    (1..=21).filter(|tid| !done.contains(tid)).for_each(|tid| ends.client.send(peer, operation(tid)));
+    (1..=21).filter(|tid| !done.contains(tid)).for_each(|tid| ends.client.send(peer, operation(tid)).unwrap());
     ends.until("all are answered", |ends| ends.answered(peer) == 21);
     assert_eq!(ends.answers[&peer], (1..=21).collect::<Vec<_>>());
 }
@@ -170,7 +170,7 @@ fn a_lossy_session_begins_anew_and_its_user_sends_again() {
 fn a_server_that_has_forgotten_the_session_is_told_from_one_that_has_not() {
     let mut ends = Ends::new(6, 0, false);
     let peer = ends.connect();
-    ends.client.send(peer, operation(1));
+    ends.client.send(peer, operation(1)).unwrap();
     ends.until("it is answered", |ends| ends.answered(peer) == 1);
     // The program of the server ends, and another one is started at its address.
     let mut options = MessengerOptions::osd(0);
@@ -181,7 +181,7 @@ fn a_server_that_has_forgotten_the_session_is_told_from_one_that_has_not() {
     ends.server.bind(SERVER.parse().unwrap()).unwrap();
     ends.client.kill(peer);
     ends.until("it is told", |ends| ends.resets == [peer]);
-    ends.client.send(peer, operation(2));
+    ends.client.send(peer, operation(2)).unwrap();
     ends.until("the next is answered", |ends| ends.answered(peer) == 2);
     assert_eq!(ends.answers[&peer], [1, 2]);
 }
@@ -190,11 +190,11 @@ fn a_server_that_has_forgotten_the_session_is_told_from_one_that_has_not() {
 fn of_clients_that_are_gone_a_server_keeps_the_last_ones_alone() {
     let mut ends = Ends::with_server(12, 0, |options| options.absent = 2);
     let stays = ends.connect();
-    ends.client.send(stays, operation(1));
+    ends.client.send(stays, operation(1)).unwrap();
     ends.until("it is answered", |ends| ends.answered(stays) == 1);
     for number in 1..=5 {
         let leaves = ends.connect();
-        ends.client.send(leaves, operation(1));
+        ends.client.send(leaves, operation(1)).unwrap();
         ends.until("it is answered", |ends| ends.answered(leaves) == 1);
         ends.client.close(leaves);
         ends.until("the server has seen it go", |ends| ends.server.statistics().broken == number);
@@ -203,7 +203,7 @@ fn of_clients_that_are_gone_a_server_keeps_the_last_ones_alone() {
     ends.until("the first ones are dropped", |ends| ends.gone.len() == 3);
     // One that comes back is none of them: while it is gone, one that has been gone for longer is.
     ends.client.kill(stays);
-    ends.client.send(stays, operation(2));
+    ends.client.send(stays, operation(2)).unwrap();
     ends.until("the next is answered", |ends| ends.answered(stays) == 2);
     assert_eq!((ends.gone, ends.resets.len()), (sessions[1..5].to_vec(), 0));
     assert_eq!(ends.server.statistics().resumed, 1);
@@ -213,7 +213,7 @@ fn of_clients_that_are_gone_a_server_keeps_the_last_ones_alone() {
 fn a_peer_that_is_silent_for_long_is_noticed() {
     let mut ends = Ends::new(7, 0, false);
     let peer = ends.connect();
-    ends.client.send(peer, operation(1));
+    ends.client.send(peer, operation(1)).unwrap();
     ends.until("it is answered", |ends| ends.answered(peer) == 1);
     let keepalive = MessengerOptions::client(1).keepalive;
     let begin = ends.pair.now();
@@ -239,7 +239,7 @@ fn a_run_is_the_same_for_the_same_seed() {
     let run = |seed| {
         let mut ends = Ends::new(seed, 20_000, false);
         let peer = ends.connect();
-        (1..=30).for_each(|tid| ends.client.send(peer, operation(tid)));
+        (1..=30).for_each(|tid| ends.client.send(peer, operation(tid)).unwrap());
         ends.until("some are answered", |ends| ends.answered(peer) >= 10);
         ends.client.kill(peer);
         ends.until("all are answered", |ends| ends.answered(peer) == 30);
@@ -253,7 +253,7 @@ fn a_run_is_the_same_for_the_same_seed() {
 fn who_waits_wakes_when_something_comes() {
     let mut ends = Ends::new(11, 0, false);
     let peer = ends.connect();
-    ends.client.send(peer, operation(1));
+    ends.client.send(peer, operation(1)).unwrap();
     ends.until("it is answered", |ends| ends.answered(peer) == 1);
     // Nothing comes: connections are looked at after some milliseconds.
     let quiet = ends.pair.now() + Duration::from_millis(100);
@@ -265,7 +265,7 @@ fn who_waits_wakes_when_something_comes() {
     let silence = ends.pair.now() - begin;
     assert!(silence >= Duration::from_millis(4) && !ends.server.poll().unwrap(), "{silence:?}");
     // Something comes.
-    ends.client.send(peer, operation(2));
+    ends.client.send(peer, operation(2)).unwrap();
     let begin = ends.pair.now();
     ends.client.wait().unwrap();
     assert_eq!(ends.pair.now(), begin, "it has something to say");

@@ -2,7 +2,7 @@
 
 mod options;
 
-pub use options::{Event, MessengerOptions, PeerId, Statistics, Trouble};
+pub use options::{Event, MessengerOptions, PeerId, Statistics, Trouble, Unsent};
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -200,15 +200,24 @@ impl Messenger {
     /// Sends a message, or keeps it until there is a connection. Nothing is copied but the pointer to its data.
     ///
     /// What is sent before an [`Event::Reset`] was taken is lost with the rest.
-    pub fn send(&mut self, id: PeerId, message: Message) {
-        let Some(peer) = self.peers.get_mut(&id).filter(|peer| !peer.is_reset) else { return };
-        match peer.stream.and_then(|stream| Some((stream, self.connections.get_mut(&stream)?))) {
-            Some((stream, connection)) => {
-                connection.protocol.session().push(message);
-                self.talkative.push(stream);
-            }
-            None => peer.session.push(message),
+    ///
+    /// # Errors
+    /// [`Unsent`], with the message, if the session keeps `pending_bytes` already. There is room again once the other
+    /// end has taken some; of one that never does, the server's user [closes](Self::close) the session.
+    pub fn send(&mut self, id: PeerId, message: Message) -> Result<(), Unsent> {
+        let Some(peer) = self.peers.get_mut(&id).filter(|peer| !peer.is_reset) else { return Ok(()) };
+        let (stream, session) = match peer.stream.and_then(|stream| Some((stream, self.connections.get_mut(&stream)?)))
+        {
+            Some((stream, connection)) => (Some(stream), connection.protocol.session()),
+            None => (None, &mut peer.session),
+        };
+        let (pending, most) = (session.pending_bytes(), self.options.pending_bytes);
+        if pending > 0 && pending.saturating_add(message.bytes()) > most {
+            return Err(Unsent { peer: id, message, pending, most });
         }
+        session.push(message);
+        self.talkative.extend(stream);
+        Ok(())
     }
 
     /// Messages of a session that wait to be sent, and those that the other end may not have.

@@ -25,6 +25,11 @@ pub struct MessengerOptions {
     /// How often the other end is asked whether it is alive; a connection on which nothing comes for four times as long
     /// is made again. Default: 10 s.
     pub keepalive: Duration,
+    /// Bytes of messages that a session keeps: of those that wait to be sent, and of those that the other end may not
+    /// have. Beyond that [`Messenger::send`](super::Messenger::send) gives messages back; one alone may be of any
+    /// length. Of a lossy session about a mebibyte beside them is encoded already. Default: 100 MiB
+    /// (`objecter_inflight_op_bytes`).
+    pub pending_bytes: usize,
     /// Sessions without a connection that a server keeps, if they are not lossy: their clients may come back. Beyond
     /// that the one whose client has been gone for longest is dropped. Default: 1024.
     pub absent: usize,
@@ -51,6 +56,7 @@ impl MessengerOptions {
             limits: Limits::default(),
             backoff: (Duration::from_millis(200), Duration::from_secs(15)),
             keepalive: Duration::from_secs(10),
+            pending_bytes: 100 << 20,
             absent: 1024,
             stack: StackOptions::default(),
         }
@@ -94,6 +100,22 @@ pub enum Trouble {
     /// It was killed by [`Messenger::kill`](super::Messenger::kill), or replaced by a later one.
     #[error("it was ended here")]
     Ended,
+}
+
+/// A message that was not taken, as its session keeps too many: the other end takes or acknowledges none.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{peer:?} keeps {pending} bytes that its other end has not taken, of at most {most}: send again later, or close it"
+)]
+pub struct Unsent {
+    /// The session.
+    pub peer: PeerId,
+    /// The message, unchanged.
+    pub message: Message,
+    /// Bytes that the session keeps.
+    pub pending: usize,
+    /// How many it may: [`MessengerOptions::pending_bytes`].
+    pub most: usize,
 }
 
 /// What a messenger has done.

@@ -42,6 +42,9 @@ pub enum ProtocolError {
         /// Who answered.
         found: Vec<EntityAddress>,
     },
+    /// It asks for sessions again and again, and takes none of the answers.
+    #[error("{0} bytes of answers wait for a peer that asks for more and reads none")]
+    Unread(usize),
     /// The server asks to wait: its own connection goes first.
     #[error("the peer asks to wait")]
     Wait,

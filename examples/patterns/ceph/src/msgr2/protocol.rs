@@ -165,6 +165,10 @@ impl Protocol {
     fn handle(&mut self, Frame { tag, segments }: Frame) -> Result<Option<Heard>, ProtocolError> {
         let [first, front, middle, data] = segments;
         let is_client = self.target.is_some();
+        // Here alone each frame may have an answer that nothing else bounds: before that, each frame comes once.
+        if self.state == State::Session && self.outbox.bytes() >= ENOUGH {
+            return Err(ProtocolError::Unread(self.outbox.bytes()));
+        }
         match (tag, self.state) {
             (Tag::Hello, State::Hello) => self.hello(&Hello::decode(&first)?),
             (Tag::AuthRequest, State::Auth) if !is_client => self.authenticate(&AuthRequest::decode(&first)?)?,
@@ -508,6 +512,33 @@ mod tests {
             carry(&mut server, &mut client);
         }
         (client, server)
+    }
+
+    #[test]
+    fn a_client_that_comes_back_again_and_again_and_reads_no_answer_is_refused() {
+        let at = EntityAddress::msgr2("10.0.0.1:6800".parse().unwrap(), 0);
+        let mut server = Protocol::server(identity(EntityKind::OSD, vec![at]), at);
+        server.state = State::Session;
+        let reconnect = Reconnect {
+            addresses: vec![],
+            client_cookie: 1,
+            server_cookie: 2,
+            global_seq: 1,
+            connect_seq: 1,
+            message_seq: 0,
+        };
+        let payload = reconnect.encode();
+        let (head, tail) = encode_frame(Tag::SessionReconnect, &[&payload]);
+        let asked = [head, payload, tail].concat();
+        let error = loop {
+            match server.hear(&mut &asked[..]) {
+                Ok(Some(Heard::Reconnect(_))) => server.refuse(Refusal::Reset(true)),
+                Ok(heard) => panic!("{heard:?}"),
+                Err(error) => break error,
+            }
+            assert!(server.to_send() < 2 * ENOUGH, "answers pile up");
+        };
+        assert!(matches!(error, ProtocolError::Unread(bytes) if bytes >= ENOUGH), "{error}");
     }
 
     #[test]

@@ -22,6 +22,11 @@ impl Message {
     pub fn new(header: MessageHeader, front: Vec<u8>, data: Data) -> Self {
         Message { header, front, middle: Vec::new(), data }
     }
+
+    /// Bytes that it takes while it is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Message>() + self.front.len() + self.middle.len() + self.data.len()
+    }
 }
 
 /// A session between a client and a server, over one connection at a time.
@@ -45,13 +50,21 @@ pub struct Session {
     pub(crate) unacknowledged: VecDeque<Message>,
     /// Not sent over this connection. Those that have a number were, over an earlier one.
     pub(crate) waiting: VecDeque<Message>,
+    /// Bytes of both.
+    pub(crate) bytes: usize,
 }
 
 impl Session {
     /// Takes a message to be sent.
     pub fn push(&mut self, mut message: Message) {
         message.header.seq = 0;
+        self.bytes += message.bytes();
         self.waiting.push_back(message);
+    }
+
+    /// Bytes of the messages that wait to be sent, and of those that the other end may not have.
+    pub fn pending_bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Messages that wait to be sent, and those that the other end may not have.
@@ -67,7 +80,9 @@ impl Session {
             message.header.seq = self.out_seq;
         }
         message.header.ack_seq = self.in_seq;
-        if !self.is_lossy {
+        if self.is_lossy {
+            self.bytes -= message.bytes();
+        } else {
             self.unacknowledged.push_back(message.clone());
         }
         Some(message)
@@ -75,8 +90,8 @@ impl Session {
 
     /// The other end has all messages up to `seq`.
     pub(super) fn acknowledge(&mut self, seq: u64) {
-        while self.unacknowledged.front().is_some_and(|message| message.header.seq <= seq) {
-            self.unacknowledged.pop_front();
+        while let Some(message) = self.unacknowledged.pop_front_if(|message| message.header.seq <= seq) {
+            self.bytes -= message.bytes();
         }
     }
 
@@ -102,8 +117,8 @@ impl Session {
 
     /// The other end has come back, and has all messages up to `seq`.
     pub(super) fn resume(&mut self, seq: u64) {
-        while self.waiting.front().is_some_and(|message| (1..=seq).contains(&message.header.seq)) {
-            self.waiting.pop_front();
+        while let Some(message) = self.waiting.pop_front_if(|message| (1..=seq).contains(&message.header.seq)) {
+            self.bytes -= message.bytes();
         }
     }
 
@@ -113,7 +128,7 @@ impl Session {
         (self.server_cookie, self.connect_seq, self.in_seq) = (0, 0, 0);
         if is_full {
             (self.client_cookie, self.out_seq) = (0, 0);
-            self.waiting.clear();
+            self.bytes -= self.waiting.drain(..).map(|message| message.bytes()).sum::<usize>();
         }
     }
 }
@@ -133,12 +148,20 @@ mod tests {
         (10..14).for_each(|tid| session.push(message(tid)));
         let sent: Vec<u64> = (0..3).filter_map(|_| session.next()).map(|message| message.header.seq).collect();
         assert_eq!(sent, [1, 2, 3]);
+        let each = message(10).bytes();
+        assert_eq!(session.pending_bytes(), 4 * each);
         session.acknowledge(1);
         session.broke();
-        assert_eq!((session.pending(), session.connect_seq), ((3, 0), 1));
+        assert_eq!((session.pending(), session.connect_seq, session.pending_bytes()), ((3, 0), 1, 3 * each));
         session.resume(2);
         let again: Vec<_> = std::iter::from_fn(|| session.next()).map(|m| (m.header.seq, m.header.tid)).collect();
-        assert_eq!(again, [(3, 12), (4, 13)]);
+        assert_eq!((again.as_slice(), session.pending_bytes()), (&[(3, 12), (4, 13)][..], 2 * each));
+        session.acknowledge(3);
+        let mut later = Session::default();
+        later.inherit(Some(session));
+        assert_eq!((later.pending(), later.pending_bytes()), ((1, 0), each));
+        later.reset(true);
+        assert_eq!((later.pending(), later.pending_bytes()), ((0, 0), 0));
     }
 
     #[test]
@@ -154,7 +177,8 @@ mod tests {
         session.push(message(1));
         session.push(message(2));
         assert_eq!(session.next().unwrap().header.seq, 1);
+        assert_eq!(session.pending_bytes(), message(2).bytes(), "what is sent is not kept");
         session.broke();
-        assert_eq!((session.pending(), session.out_seq), ((0, 0), 0));
+        assert_eq!((session.pending(), session.out_seq, session.pending_bytes()), ((0, 0), 0, 0));
     }
 }

@@ -15,6 +15,8 @@ use super::common::{CONTENTS, Failure, Idle, content};
 
 /// How long no answer may come.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// More than an operation takes beside its data.
+const FRONT: usize = 4096;
 
 #[derive(Debug, Args)]
 // The command has the name already.
@@ -64,6 +66,9 @@ impl Client {
         server: SocketAddr,
     ) -> Result<(), Failure> {
         options.nonce = std::process::id();
+        // Contents are shared, so that as much as is asked for may be under way.
+        let under_way = (self.size as usize + FRONT).saturating_mul(2 * self.concurrency as usize);
+        options.pending_bytes = options.pending_bytes.max(under_way);
         let mut messenger = Messenger::new(device, options)?;
         let contents: Vec<_> = (0..CONTENTS).map(|kind| Data::from(content(kind, self.size as usize))).collect();
         let mut jobs = BTreeMap::new();
@@ -73,7 +78,7 @@ impl Client {
         }
         let (begin, mut since, mut again, mut answers) = (Instant::now(), Instant::now(), 0, 0);
         for (peer, job) in &mut jobs {
-            self.fill(&mut messenger, *peer, job, &contents);
+            self.fill(&mut messenger, *peer, job, &contents)?;
         }
         while answers < self.ios * u64::from(self.jobs) {
             let moved = messenger.poll()?;
@@ -83,7 +88,7 @@ impl Client {
                         since = Instant::now();
                         let Some(job) = jobs.get_mut(&peer) else { continue };
                         self.answered(&message, job)?;
-                        self.fill(&mut messenger, peer, job, &contents);
+                        self.fill(&mut messenger, peer, job, &contents)?;
                         answers += 1;
                         if self.kill_every > 0 && answers.is_multiple_of(self.kill_every) {
                             messenger.kill(peer);
@@ -94,7 +99,7 @@ impl Client {
                         let open = jobs.get(&peer).map(|job| job.open.iter().copied().collect::<Vec<_>>());
                         for tid in open.into_iter().flatten() {
                             again += 1;
-                            messenger.send(peer, self.operation(tid, &contents));
+                            messenger.send(peer, self.operation(tid, &contents))?;
                         }
                     }
                     _ => {}
@@ -129,12 +134,13 @@ impl Client {
     }
 
     /// Sends operations until enough wait for an answer.
-    fn fill(&self, messenger: &mut Messenger, peer: PeerId, job: &mut Job, contents: &[Data]) {
+    fn fill(&self, messenger: &mut Messenger, peer: PeerId, job: &mut Job, contents: &[Data]) -> Result<(), Failure> {
         while job.open.len() < self.concurrency as usize && job.next <= self.ios {
-            messenger.send(peer, self.operation(job.next, contents));
+            messenger.send(peer, self.operation(job.next, contents))?;
             job.open.insert(job.next);
             job.next += 1;
         }
+        Ok(())
     }
 
     /// Each operation is answered once. Ceph's server answers in order; one that lost its session may have answered

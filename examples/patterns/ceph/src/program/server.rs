@@ -48,7 +48,11 @@ impl Server {
                 match event {
                     Event::Message(peer, message) if message.header.kind == OSD_OP => {
                         let (tid, reply) = answer(&message, &mut expected)?;
-                        messenger.send(peer, Message::new(reply.header(tid), reply.encode(), Data::default()));
+                        let reply = Message::new(reply.header(tid), reply.encode(), Data::default());
+                        if let Err(unsent) = messenger.send(peer, reply) {
+                            println!("a client reads no answers: {unsent}");
+                            messenger.close(peer);
+                        }
                         (operations, bytes) = (operations + 1, bytes + message.data.len() as u64);
                         if self.kill_every > 0 && operations.is_multiple_of(self.kill_every) {
                             messenger.kill(peer);

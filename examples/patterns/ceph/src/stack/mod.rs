@@ -187,7 +187,7 @@ impl Stack {
         }
         let now = self.clock.now();
         if now >= self.next_look {
-            moved |= self.look(now)?;
+            moved |= self.streams.look(now) | self.look(now)?;
         }
         Ok(moved)
     }

@@ -19,8 +19,11 @@ pub struct StackOptions {
     pub receive_queue_len: u32,
     /// Maximum number of streams, at most 16384. Default: 256.
     pub streams: u32,
-    /// Chunks of one stream that may be under way. Default: 32.
+    /// Chunks of one stream that may be under way, where those of others leave as many. Default: 32.
     pub send_depth: u32,
+    /// How long the other end may take none of a stream's sends while some are under way; the stream fails then, at
+    /// most an eighth of it later. Default: 40 s, as long as a messenger's end may be silent.
+    pub send_timeout: Duration,
     /// Index of the local GID. Default: 0.
     pub gid_index: u8,
     /// Service level: the Ethernet priority. Default: 3.
@@ -41,6 +44,7 @@ impl Default for StackOptions {
             receive_queue_len: 255,
             streams: 256,
             send_depth: 32,
+            send_timeout: Duration::from_secs(40),
             gid_index: 0,
             service_level: 3,
             traffic_class: 96,
@@ -65,6 +69,7 @@ impl StackOptions {
         each.remote_access = AccessFlags::empty();
         each.path_mtu = Some(PathMtu::Mtu1024);
         each.min_rnr_timer = 12;
+        // The card never gives up an end that posts no receives: `send_timeout` does.
         each.rts = RtsAttributes {
             timeout: 14,
             retry_count: 7,

@@ -37,6 +37,16 @@ pub enum Why {
     /// The card gave up sending: the other end does not answer, or refuses.
     #[error("a send failed: {0}")]
     Failed(String),
+    /// The other end's card answers, but takes nothing: its program has stopped reading.
+    #[error("queue pair {qpn:#x}: the other end took none of {sends} sends for {} s: it posts no receives", .time.as_secs_f64())]
+    Stalled {
+        /// Number of this end's queue pair.
+        qpn: u32,
+        /// Sends that are under way.
+        sends: u32,
+        /// How long none of them was taken: `send_timeout` of [`StackOptions`].
+        time: Duration,
+    },
     /// The other end's program is gone: its TCP connection ended.
     #[error("the other end is gone")]
     Gone,
@@ -79,6 +89,10 @@ struct Stream {
     wants_to_write: bool,
     /// Sends under way.
     sending: u32,
+    /// Counts sends that are done.
+    sent: u32,
+    /// While sends are under way: the last count that was seen, and since when it has been the same.
+    same: Option<(u32, Duration)>,
 }
 
 /// Byte streams, all on one thread: one completion queue, one shared receive queue of chunks, and one pool of chunks to
@@ -87,6 +101,8 @@ struct Stream {
 /// * A **chunk** is filled in place and sent as it is; the card takes the bytes from where they were written.
 /// * **Back-pressure**: [`write`](Self::write) takes what fits into free chunks, and returns how much that was. The
 ///   rest is the writer's; [`StreamEvent::Writable`] tells when to try again. Nothing is dropped.
+/// * **Shares**: a stream whose other end stops reading keeps a part of the chunks, never all that others need, and
+///   fails after `send_timeout` ([`look`](Self::look)).
 /// * **FIN** is an empty SEND.
 /// * A broken queue pair is emptied by a **beacon**: a last work request, posted in the state ERR. Once its flushed
 ///   completion comes, all before it are done, and the queue pair can go.
@@ -102,6 +118,8 @@ pub struct Streams {
     broken: Vec<StreamId>,
     /// Filled chunks that go with one doorbell.
     filled: Vec<Buffer>,
+    /// When to look for streams whose sends are not taken.
+    next_look: Duration,
 }
 
 impl fmt::Debug for Streams {
@@ -112,6 +130,8 @@ impl fmt::Debug for Streams {
 
 /// Completions that one turn takes, so that others are served in between.
 const AT_ONCE: usize = 64;
+/// How often streams are looked at within the time that their sends may take.
+const LOOKS: u32 = 16;
 
 impl Streams {
     /// No streams yet; all chunks are there.
@@ -128,6 +148,7 @@ impl Streams {
             drained: Vec::new(),
             broken: Vec::new(),
             filled: Vec::new(),
+            next_look: Duration::ZERO,
         })
     }
 
@@ -164,6 +185,8 @@ impl Streams {
             has_fin: false,
             wants_to_write: false,
             sending: 0,
+            sent: 0,
+            same: None,
         })
     }
 
@@ -217,13 +240,25 @@ impl Streams {
         read
     }
 
+    /// Chunks that a stream may take now; `None` if it is ending.
+    ///
+    /// Chunks of a stream that nobody reads come back late. So some are kept for streams that have none under way: as
+    /// many as there can be streams, but no more than half of all. Of the others a stream may have half of what those
+    /// before it left, so that each that is stuck has less than the one before, and some are left for those that move.
+    fn room(&mut self, id: StreamId) -> Option<u32> {
+        let free = self.hub.buffers().1 as u32;
+        let stream = self.hub.context(id).filter(|stream| stream.ending == Ending::No)?;
+        let own = self.options.send_depth.saturating_sub(stream.sending);
+        let kept = self.options.streams.min(self.options.send_buffers / 2);
+        let fair = free.saturating_sub(kept).saturating_sub(stream.sending).div_ceil(2);
+        let first = u32::from(stream.sending == 0).min(free);
+        Some(fair.max(first).min(own))
+    }
+
     /// Writes `parts`, one behind the other, into chunks, and sends them with one doorbell. Returns how many bytes were
-    /// taken: fewer than all if there are no free chunks, or too many of this stream are under way.
+    /// taken: fewer than all if too few chunks are free, or this stream has its share of them under way.
     pub fn write(&mut self, id: StreamId, parts: &[&[u8]]) -> usize {
-        let room = match self.hub.context(id) {
-            Some(stream) if stream.ending == Ending::No => self.options.send_depth.saturating_sub(stream.sending),
-            _ => return 0,
-        };
+        let Some(room) = self.room(id) else { return 0 };
         let (mut taken, mut wanted) = (0, parts.iter().map(|part| part.len()).sum::<usize>());
         let (mut parts, mut rest) = (parts.iter(), &[][..]);
         while wanted > 0 && self.filled.len() < room as usize {
@@ -287,7 +322,7 @@ impl Streams {
     ///
     /// # Errors
     /// [`Refused`], with the chunk: too many are under way, the stream is ending, or the chunk is empty, which would
-    /// end it.
+    /// end it. A chunk that is held here is missing to all streams, whatever their shares.
     pub fn send_chunk(&mut self, id: StreamId, chunk: Buffer) -> Result<(), Refused> {
         let is_open = self.hub.context(id).is_some_and(|stream| stream.ending == Ending::No);
         if !is_open || chunk.is_empty() {
@@ -370,22 +405,58 @@ impl Streams {
         if !self.drained.is_empty() {
             self.remove_drained()?;
         }
-        while !self.blocked.is_empty() && self.hub.buffers().1 > 0 && self.unblock() {}
+        if !self.blocked.is_empty() && self.hub.buffers().1 > 0 {
+            self.unblock();
+        }
         Ok(count > 0)
     }
 
-    /// Tells the writer who has waited longest. Returns whether there was one that chunks can help.
-    fn unblock(&mut self) -> bool {
-        let Some(id) = self.blocked.pop_front() else { return false };
-        let Some(stream) = self.hub.context(id) else { return true };
-        if stream.sending >= self.options.send_depth {
-            // Its own completion helps it.
-            self.blocked.push_back(id);
+    /// Tells the writers who may take chunks, those first who have waited longest. The others keep their places: one
+    /// that is stuck holds nobody up.
+    fn unblock(&mut self) {
+        for _ in 0..self.blocked.len() {
+            let Some(id) = self.blocked.pop_front() else { return };
+            match self.room(id) {
+                None => {}
+                Some(0) => self.blocked.push_back(id),
+                Some(_) => {
+                    if let Some(stream) = self.hub.context(id) {
+                        stream.wants_to_write = false;
+                    }
+                    self.events.push_back(StreamEvent::Writable(id));
+                }
+            }
+        }
+    }
+
+    /// Ends the streams of which no send was done for `send_timeout`, though some are under way: the card itself asks
+    /// an end that posts no receives for ever. [`Stack::poll`](super::Stack::poll) calls it. Returns whether there
+    /// were any.
+    pub fn look(&mut self, now: Duration) -> bool {
+        if now < self.next_look {
             return false;
         }
-        stream.wants_to_write = false;
-        self.events.push_back(StreamEvent::Writable(id));
-        true
+        let time = self.options.send_timeout;
+        self.next_look = now + time / LOOKS;
+        let mut stalled = Vec::new();
+        for id in self.hub.connections().collect::<Vec<_>>() {
+            let Some(stream) = self.hub.context(id) else { continue };
+            let is_waiting = matches!(stream.ending, Ending::No | Ending::Finishing) && stream.sending > 0;
+            match stream.same {
+                _ if !is_waiting => stream.same = None,
+                Some((sent, since)) if sent == stream.sent => {
+                    if now >= since + time {
+                        stalled.push((id, stream.sending));
+                    }
+                }
+                _ => stream.same = Some((stream.sent, now)),
+            }
+        }
+        for (id, sends) in &stalled {
+            let qpn = self.hub.local(*id).map_or(0, |local| local.qpn);
+            self.fail(*id, Why::Stalled { qpn, sends: *sends, time });
+        }
+        !stalled.is_empty()
     }
 
     /// Waits until the card has done something, at most for `timeout`.
@@ -427,7 +498,7 @@ impl Streams {
             self.drained.push(id);
             return Ok(());
         }
-        stream.sending = stream.sending.saturating_sub(1);
+        (stream.sending, stream.sent) = (stream.sending.saturating_sub(1), stream.sent.wrapping_add(1));
         match result {
             Ok(_) if stream.ending == Ending::Finishing && stream.sending == 0 => self.break_off(id),
             Ok(_) => {}
