@@ -64,6 +64,7 @@ const PROGRAMS: &[&str] = &[
     "keys",
     "resize",
     "ece",
+    "source_port",
     "memory",
     "windows",
     "events",
@@ -159,6 +160,7 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     verbs.own("keys mlx5_0 1", "keys of every shape")?;
     verbs.own("resize mlx5_0 1", "grew and shrank")?;
     verbs.own("ece mlx5_0 1", "both ends agreed on 0x10000000")?;
+    verbs.own("source_port mlx5_0 1", "changed the source port three times")?;
     rates_are_kept(&verbs)?;
     counters(&verbs)?;
     port_events(&verbs)?;

@@ -3,22 +3,13 @@
  * reliable queue pairs of it: SENDs, writes with and without immediate, reads, atomics. `vfio PCI-ADDRESS`; exits with
  * 0 on success.
  */
-#include <stdint.h>
-
-/* Definitions that mlx5_ifc.h takes from other kernel headers. */
-typedef uint8_t u8;
-#define BIT(number) (1 << (number))
-#define BIT_ULL(number) (1ull << (number))
-#define DECLARE_FLEX_ARRAY(type, name) type name[0]
-
+#include "ifc.h"
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "mlx5_ifc.h"
 
 #define PATIENCE_MS 60000
 #define LOG_ENTRIES 6
