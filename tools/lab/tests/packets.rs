@@ -98,13 +98,15 @@ fn tshark_reads_each_file_of_a_capture_with_its_times_and_good_checksums() -> Te
 #[test]
 fn each_frame_of_a_measurement_is_counted_as_received_or_lost() -> TestResult {
     let build = build()?;
-    let said = run(&build, "mlx5", &["--json", "perf", "packet", "tx", "-n", "3000", "-q", "2", "-s", "64,1518"])?;
-    let document: serde_json::Value = serde_json::from_str(&said)?;
-    for (row, size) in [(0, 64), (1, 1518)] {
-        let row = &document["results"][row];
-        assert_eq!(row["size"], size, "{said}");
-        assert_eq!(row["frames"].as_u64().zip(row["lost"].as_u64()).map(|(a, b)| a + b), Some(3000), "{said}");
-        assert!(row["Mpps"].as_f64() > Some(0.0), "{said}");
+    for mode in ["tx", "rx", "forward"] {
+        let said = run(&build, "mlx5", &["--json", "perf", "packet", mode, "-n", "3000", "-q", "2", "-s", "64,1518"])?;
+        let document: serde_json::Value = serde_json::from_str(&said)?;
+        for (row, size) in [(0, 64), (1, 1518)] {
+            let row = &document["results"][row];
+            assert_eq!((&document["test"], &row["size"]), (&mode.into(), &size.into()), "{said}");
+            assert_eq!(row["frames"].as_u64().zip(row["lost"].as_u64()).map(|(a, b)| a + b), Some(3000), "{said}");
+            assert!(row["frames"].as_u64() > Some(0) && row["Mpps"].as_f64() > Some(0.0), "{said}");
+        }
     }
     let said = run(&build, "mlx5", &["--json", "perf", "packet", "lat", "-n", "50"])?;
     let document: serde_json::Value = serde_json::from_str(&said)?;

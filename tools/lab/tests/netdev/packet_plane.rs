@@ -9,14 +9,13 @@ use crate::traffic;
 
 /// Private flags of both ends, each `on` or `off`: striding receive queues, compression, multi-packet WQEs.
 fn set(net: &Net, striding: &str, compression: &str, multi_packet: &str) -> TestResult {
+    let flags = [("rx_striding_rq", striding), ("rx_cqe_compress", compression), ("skb_tx_mpwqe", multi_packet)];
     for namespace in ["a", "b"] {
-        for (flag, value) in
-            [("rx_striding_rq", striding), ("rx_cqe_compress", compression), ("skb_tx_mpwqe", multi_packet)]
-        {
+        for (flag, value) in flags {
             net.run(namespace, &format!("ethtool --set-priv-flags eth0 {flag} {value}"))?;
         }
         let shown = net.run(namespace, "ethtool --show-priv-flags eth0")?;
-        for (flag, value) in [("rx_striding_rq", striding), ("rx_cqe_compress", compression)] {
+        for (flag, value) in flags {
             let is_set = |line: &str| line.starts_with(flag) && line.ends_with(&format!(": {value}"));
             assert!(shown.lines().map(str::trim).any(is_set), "{flag} is not {value}:\n{shown}");
         }
@@ -42,6 +41,8 @@ pub fn each_form_of_queue(net: &Net) -> TestResult {
         assert_eq!(blocks > 0, compression == "on", "{blocks} compressed blocks, compression {compression}");
         let packets = after.since(&before, "rx_cqe_compress_pkts");
         assert!(packets >= 2 * blocks, "{packets} packets in {blocks} blocks");
+        let sent = after.since(&before, "tx_mpwqe_pkts");
+        assert_eq!(sent > 0, striding == "on", "{sent} packets by multi-packet WQEs, which are {striding}");
         for never in ["rx_wqe_err", "rx_buff_alloc_err", "rx_oversize_pkts_sw_drop"] {
             assert_eq!(after.since(&before, never), 0, "{never}");
         }

@@ -27,7 +27,8 @@ const TURN: usize = 16;
 /// How often it looks for what took too long.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// An interface of a node on an LNet network, on a function whose queue pair 1 it owns.
+/// An interface of a node on an LNet network, on a function whose queue pair 1 it owns, or by the kernel's connection
+/// manager (`devx:`).
 ///
 /// Belongs to one thread: it works while it is [polled](Self::poll), and only then. What a peer does wrong ends its own
 /// connection alone.

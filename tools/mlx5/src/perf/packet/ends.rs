@@ -44,6 +44,8 @@ pub struct Load {
 pub struct Stop {
     /// Frames that have arrived, on all queues.
     arrived: AtomicU64,
+    /// Frames that were not sent back, as there was no room.
+    dropped: AtomicU64,
     /// The sender is in this process and has told the end.
     is_over: AtomicBool,
     /// It is in this process.
@@ -139,6 +141,15 @@ impl End {
         Ok(self.row(load, &counted))
     }
 
+    /// Sends all frames, and takes those that come back.
+    fn bounce(&mut self, to: Mac, load: &Load, stop: &Stop) -> Result<Vec<Counted>, Failure> {
+        let (count, mac) = (self.queues.len() as u64, self.mac);
+        self.each(|index, queue| {
+            let share = load.frames / count + u64::from((index as u64) < load.frames % count);
+            queue.bounce(&frames(to, mac, load), share, load, stop)
+        })
+    }
+
     /// Receives until the end.
     pub fn receive(mut self, load: &Load, stop: &Stop) -> Result<Row, Failure> {
         let before = self.counter.out_of_buffer()?;
@@ -147,12 +158,13 @@ impl End {
         Ok(Row { lost: Some(lost.into()), ..self.row(load, &counted) })
     }
 
-    /// Sends back what arrives.
+    /// Sends back what arrives. What it had no room to send counts as lost, too.
     pub fn forward(mut self, load: &Load, stop: &Stop) -> Result<Row, Failure> {
         let before = self.counter.out_of_buffer()?;
         let counted = self.each(|_, queue| queue.take(load, stop, true))?;
-        let lost = self.counter.out_of_buffer()?.wrapping_sub(before);
-        Ok(Row { lost: Some(lost.into()), ..self.row(load, &counted) })
+        let lost = u64::from(self.counter.out_of_buffer()?.wrapping_sub(before));
+        let dropped = stop.dropped.load(Ordering::Relaxed);
+        Ok(Row { lost: Some(lost + dropped), ..self.row(load, &counted) })
     }
 
     /// Sends frames one by one, each of which comes back.
@@ -195,6 +207,51 @@ pub fn stream(sender: End, receiver: End, to: Mac, load: &Load) -> Result<Row, F
         sent?;
         row
     })
+}
+
+/// One end sends as fast as it can, the other sends back. Counts what comes back, and as lost what does not.
+pub fn reflect(mut sender: End, other: End, to: Mac, load: &Load) -> Result<Row, Failure> {
+    let told = || Stop { is_told: true, ..Stop::default() };
+    let (there, back) = (told(), told());
+    let counters = [&sender, &other].map(|end| Arc::clone(&end.counter));
+    let lost = || counters.iter().map(|counter| counter.out_of_buffer()).sum::<Result<u32, _>>();
+    let before = lost()?;
+    let counted = std::thread::scope(|scope| {
+        let forwarding = scope.spawn(|| other.forward(load, &there));
+        let sending = scope.spawn(|| sender.bounce(to, load, &back).map(|counted| (sender, counted)));
+        let gone = || Ok::<_, Failure>(u64::from(lost()?.wrapping_sub(before)) + there.dropped.load(Ordering::Relaxed));
+        let watched = watch(
+            load.frames,
+            || sending.is_finished() || forwarding.is_finished(),
+            || Ok(back.arrived.load(Ordering::Relaxed) + gone()?),
+        );
+        for stop in [&there, &back] {
+            stop.is_over.store(true, Ordering::Relaxed);
+        }
+        let counted = sending.join().map_err(|_| "the sender panicked")?;
+        forwarding.join().map_err(|_| "the other end panicked")??;
+        watched.and(counted)
+    })?;
+    let (sender, counted) = counted;
+    let row = sender.row(load, &counted);
+    Ok(Row { lost: Some(load.frames - row.frames), ..row })
+}
+
+/// Waits until `count` has reached `frames`, or has not moved for [`IDLE`] after it first did: a wire loses frames that
+/// no card counts. Ends early when it `is_over`.
+fn watch(frames: u64, is_over: impl Fn() -> bool, count: impl Fn() -> Result<u64, Failure>) -> Result<(), Failure> {
+    let (mut last, mut moved) = (0, Instant::now());
+    loop {
+        let now = count()?;
+        if now > last {
+            (last, moved) = (now, Instant::now());
+        }
+        let patience = if last == 0 { PATIENCE } else { IDLE };
+        if now >= frames || is_over() || moved.elapsed() > patience {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// One end sends, the other sends back.
@@ -252,21 +309,10 @@ impl TestQueue {
 
     /// Sends `count` of `frames`, in turn: written to all buffers once.
     fn transmit(&mut self, frames: &[Vec<u8>], count: u64, burst: usize) -> Result<Counted, Failure> {
-        let kinds = frames.iter().cycle();
-        for (buffer, frame) in self.free.iter_mut().zip(kinds) {
-            buffer.set_len(frame.len());
-            buffer.as_mut_slice().copy_from_slice(frame);
-        }
+        self.fill(frames);
         let (mut sent, mut counted, mut last) = (0, Counted::default(), Instant::now());
         while counted.frames < count {
-            let room = (DEPTH as usize - self.queue.in_flight().0).min(self.free.len()).min(burst);
-            let now = room.min(usize::try_from(count - sent).unwrap_or(usize::MAX));
-            // Whole bursts, but for the last.
-            if now == burst || now as u64 == count - sent && now > 0 {
-                self.take_next(now);
-                self.queue.batch().send_each(&mut self.next, FrameFlags::empty())?;
-                sent += now as u64;
-            }
+            sent += self.send_burst(count - sent, burst)?;
             let before = counted.frames;
             while let Some(done) = self.queue.poll()? {
                 let told = done.result?;
@@ -285,6 +331,57 @@ impl TestQueue {
             }
         }
         Ok(counted)
+    }
+
+    /// Sends `count` of `frames`, in turn, and takes what comes back until the end. Returns what has come back.
+    fn bounce(&mut self, frames: &[Vec<u8>], count: u64, load: &Load, stop: &Stop) -> Result<Counted, Failure> {
+        self.fill(frames);
+        let (mut left, mut completed, mut counted, mut last) = (count, 0, Counted::default(), Instant::now());
+        loop {
+            left -= self.send_burst(left, load.burst)?;
+            let before = (completed, counted.frames);
+            while let Some(mut done) = self.queue.poll()? {
+                let is_back = done.received().is_some_and(|frame| is_ours(frame, load));
+                let (told, buffer) = (done.result?, done.buffer.take());
+                if told.work.side == Side::Send {
+                    completed += 1;
+                    self.free.extend(buffer);
+                } else if let Some(buffer) = buffer {
+                    if is_back {
+                        counted.add(told.timestamp);
+                    }
+                    self.queue.receive(buffer)?;
+                }
+            }
+            stop.arrived.fetch_add(counted.frames - before.1, Ordering::Relaxed);
+            if (completed, counted.frames) != before {
+                last = Instant::now();
+            } else if completed == count && stop.is_over.load(Ordering::Relaxed) {
+                return Ok(counted);
+            } else if last.elapsed() > PATIENCE {
+                return Err(format!("{completed} of {count} frames were sent within {} s", PATIENCE.as_secs()).into());
+            }
+        }
+    }
+
+    /// Writes `frames` to the free buffers, in turn.
+    fn fill(&mut self, frames: &[Vec<u8>]) {
+        for (buffer, frame) in self.free.iter_mut().zip(frames.iter().cycle()) {
+            buffer.set_len(frame.len());
+            buffer.as_mut_slice().copy_from_slice(frame);
+        }
+    }
+
+    /// Sends a burst of the `left` frames, if there is room for a whole one or the last, and returns its frames.
+    fn send_burst(&mut self, left: u64, burst: usize) -> Result<u64, Failure> {
+        let room = (DEPTH as usize - self.queue.in_flight().0).min(self.free.len()).min(burst);
+        let now = room.min(usize::try_from(left).unwrap_or(usize::MAX));
+        if now == 0 || now < burst && (now as u64) < left {
+            return Ok(0);
+        }
+        self.take_next(now);
+        self.queue.batch().send_each(&mut self.next, FrameFlags::empty())?;
+        Ok(now as u64)
     }
 
     /// Takes frames until the end, and sends them back if it `forwards`.
@@ -310,8 +407,12 @@ impl TestQueue {
                 }
             }
             match self.queue.batch().send_each(&mut self.next, FrameFlags::empty()) {
+                Ok(()) => {}
                 // What finds no room does not come back.
-                Ok(()) | Err(RefusedReason::Post(PostError::Full(_))) => self.free.append(&mut self.next),
+                Err(RefusedReason::Post(PostError::Full(_))) => {
+                    stop.dropped.fetch_add(self.next.len() as u64, Ordering::Relaxed);
+                    self.free.append(&mut self.next);
+                }
                 Err(refused) => return Err(refused.into()),
             }
             self.post()?;

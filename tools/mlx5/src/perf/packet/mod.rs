@@ -25,7 +25,7 @@ use report::Row;
     mlx5 perf packet tx -d vfio:0000:af:00.0 --to 0c:42:a1:00:00:01 -s 64,128,1518\n  \
     mlx5 perf packet lat -d vfio:0000:3b:00.0 --peer vfio:0000:af:00.0    there and back, by the card's times")]
 pub struct Arguments {
-    /// tx: send; rx: receive; forward: send back what arrives; lat: send one frame at a time, which the other end
+    /// tx: send; rx: receive; forward: send back what arrives, of two ends all that the other sends as fast as it can; lat: send one frame at a time, which the other end
     /// (forward) sends back.
     #[arg(value_enum)]
     mode: Mode,
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     }
     let mut rows = Vec::new();
     for &size in &arguments.size {
-        let usual = if arguments.mode == Mode::Lat || arguments.mode == Mode::Forward { 1000 } else { 100_000 };
+        let usual = if arguments.mode == Mode::Lat { 1000 } else { 100_000 };
         let load = Load {
             size: size as usize,
             frames: arguments.iters.unwrap_or(usual),
@@ -115,7 +115,7 @@ fn measure(
         Mode::Tx => ends::stream(ours, theirs, far.mac(), load),
         Mode::Rx => ends::stream(theirs, ours, near.mac(), load),
         Mode::Lat => ends::ping_pong(ours, theirs, far.mac(), load),
-        Mode::Forward => ends::ping_pong(theirs, ours, near.mac(), load),
+        Mode::Forward => ends::reflect(theirs, ours, near.mac(), load),
     }
 }
 

@@ -20,7 +20,7 @@ impl Mode {
         match self {
             Mode::Tx => Mode::Rx,
             Mode::Rx => Mode::Tx,
-            Mode::Forward => Mode::Lat,
+            Mode::Forward => Mode::Tx,
             Mode::Lat => Mode::Forward,
         }
     }

@@ -15,7 +15,7 @@ pub struct Row {
     pub size: usize,
     /// Frames that this end, or of two ends the receiver, has counted.
     pub frames: u64,
-    /// Frames that found no receive; `None` for an end that does not receive.
+    /// Frames that found no receive, or that did not come back; `None` for an end that does not receive.
     pub lost: Option<u64>,
     /// From the first frame's completion to the last's, by the card's clock.
     pub seconds: f64,
@@ -63,12 +63,13 @@ pub fn head(mode: Mode, queues: u8, platforms: &[Platform]) -> String {
     let title = match mode {
         Mode::Tx => "Frames sent",
         Mode::Rx => "Frames received",
-        Mode::Forward | Mode::Lat => "Frames there and back",
+        Mode::Forward => "Frames sent back",
+        Mode::Lat => "Frames there and back",
     };
     let mut text = format!("{LINE}\n                    {title}\n Queues          : {queues}\n");
     platforms.iter().for_each(|platform| text += &format!(" Card            : {platform}\n"));
     text += &format!("{LINE}\n #bytes     #frames          rate[Mpps]      BW[Gb/sec]    lost          ");
-    text += if mode == Mode::Lat || mode == Mode::Forward { "t_typical[usec]    99%[usec]\n" } else { "\n" };
+    text += if mode == Mode::Lat { "t_typical[usec]    99%[usec]\n" } else { "\n" };
     text
 }
 

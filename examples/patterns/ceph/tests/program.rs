@@ -1,0 +1,10 @@
+//! The program without arguments: the README's first command.
+
+use std::process::Command;
+
+#[test]
+fn both_ends_run_on_the_software_card_in_one_process() {
+    let output = Command::new(env!("CARGO_BIN_EXE_ceph_msgr")).output().expect("it runs");
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(output.status.success() && said.contains("8000 operations, 32768000 bytes checked"), "{said}");
+}
