@@ -175,7 +175,15 @@ const MEMORY: &[Row] = &[
         [ON_DEMAND],
         "Explicit regions, and one of all addresses (implicit), which no remote reaches. The card announces `mem_page_fault`: of older page faults Linux answers only those of its own queue pairs. Owned functions pin their memory"
     ),
-    row!(["alloc_null_mr"], Whole, [NullRegion::of], EVERY, "", ["mlx5_ib::own_programs"], ""),
+    row!(
+        ["alloc_null_mr"],
+        Whole,
+        [NullRegion::of],
+        EVERY,
+        "",
+        ["mlx5_ib::libmlx5_perftest_and_librdmacm_live_on_the_model"],
+        "libmlx5's null region on the same card (`keys.c`); ours is tested on the software card alone"
+    ),
     row!(
         ["alloc_mw", "bind_mw", "dealloc_mw"],
         Whole,
@@ -332,7 +340,8 @@ const QUEUE_PAIRS: &[Row] = &[
         EVERY,
         ALL,
         [PINGPONG],
-        "`QueuePair::modify` changes rights in INIT and RTS, RNR timer and Q_Key in RTS. There is no state SQD, to which no public \
+        "`QueuePair::modify` changes rights in INIT and RTS, RNR timer, Q_Key and UDP source port in RTS (libmlx5's \
+         `mlx5dv_modify_qp_udp_sport`). There is no state SQD, to which no public \
          command leads, and no alternate path, which RoCE has not. The port of a bond (`RtrAttributes::lag_port`, and \
          `TisOptions::lag_port` of frames) is untried: the software card has one port"
     ),
@@ -372,10 +381,15 @@ const QUEUE_PAIRS: &[Row] = &[
             Connection::send_invalidate,
             QueuePair::unreliable_send_queue::<AnyDoorbell>,
             XrcConnection::send,
+            XrcConnection::write,
+            XrcConnection::read,
+            XrcConnection::fetch_add,
             Endpoint::sends,
             DatagramEndpoint::sends,
             DatagramQueue::send,
             DcInitiator::send,
+            DcInitiator::write,
+            SendBatch<AnyDoorbell>::nop,
         ],
         EVERY,
         "RC, UC, XRC, DC, UD",
