@@ -236,6 +236,14 @@ pub enum Invalid {
         /// The other one.
         second: String,
     },
+    /// An action of a flow rule that has no effect, since of what else the rule does.
+    #[error("{action} has no effect in a rule that {beside}: leave one of them out")]
+    NoEffect {
+        /// The action, such as `a flow tag`.
+        action: &'static str,
+        /// What the rule does, such as `drops frames`.
+        beside: &'static str,
+    },
     /// A UAR page with the wrong mapping for the call.
     #[error("UAR page {page:#x} is {}: {mend}", mapping.text())]
     UarMapping {

@@ -119,6 +119,10 @@ fn texts_of_invalid_arguments() {
             "the rule matches bits that flow group 0x3 does not look at, or not all that it does: byte 0x1c of fte_match_param",
         ),
         (Invalid::Contradiction { first: "TCP".into(), second: "UDP".into() }, "no frame has both TCP and UDP"),
+        (
+            Invalid::NoEffect { action: "a flow tag", beside: "drops frames" },
+            "a flow tag has no effect in a rule that drops frames: leave one of them out",
+        ),
         (uar(MappingKind::Unmapped), "UAR page 0x12 is not mapped here: use AnyDoorbell"),
         (uar(MappingKind::Mapped), "UAR page 0x12 is mapped: use AnyDoorbell"),
         (uar(MappingKind::WriteCombining), "UAR page 0x12 is mapped write-combining: use AnyDoorbell"),

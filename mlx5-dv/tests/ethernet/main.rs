@@ -5,6 +5,7 @@ mod compression;
 mod each;
 mod ends;
 mod errors;
+mod fields;
 mod frames;
 mod in_place;
 mod large;

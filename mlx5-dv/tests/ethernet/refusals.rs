@@ -122,13 +122,6 @@ fn tables_groups_and_rules_keep_to_their_room() {
     let value = FlowMatch::new().ethertype(0x0806);
     assert!(refusal(FlowGroup::create(&table, 2..5, &value)).contains("which has 4"));
     let group = FlowGroup::create(&table, 1..3, &value).unwrap();
-    for (unannounced, capability) in
-        [(FlowMatch::new().gre(0x6558), "outer_gre_protocol"), (FlowMatch::new().mpls_label(5), "outer_first_mpls")]
-    {
-        let text = refusal(FlowGroup::create(&table, 0..1, &unannounced));
-        assert!(text.contains(capability), "the capability is named: {text}");
-    }
-
     let other = value.clone().untagged();
     assert!(refusal(FlowRule::create(&group, &other, here.queue.tir())).contains("does not look at"));
     assert!(refusal(FlowRule::create(&group, &FlowMatch::new(), here.queue.tir())).contains("not all that it does"));

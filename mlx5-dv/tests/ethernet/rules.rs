@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use etherparse::PacketBuilder;
 use mlx5_dv::objects::{
     AccessFlags, Counted, Direction, FlowActions, FlowAging, FlowCounter, FlowCounters, FlowDestination, FlowGroup,
-    FlowMatch, FlowRule, FlowRules, FlowRulesOptions, FlowTable, HeaderChanges, HeaderField, MemoryRegion,
-    ModifyHeader, PacketReformat, Pd, Rq, RqOptions, Strides, Tir, TransportDomain, Uar, VlanTag, VxlanTunnel,
+    FlowMatch, FlowRule, FlowRules, FlowRulesOptions, FlowTable, FlowTableOptions, HeaderChanges, HeaderField,
+    MemoryRegion, ModifyHeader, PacketReformat, Pd, Rq, RqOptions, Strides, Tir, TransportDomain, Uar, VlanTag,
+    VxlanTunnel,
 };
 use mlx5_dv::queue::ethernet::{EthernetOptions, FrameCompletion};
 use mlx5_dv::queue::{CompletionQueue, RetireError, WorkError};
@@ -281,6 +282,47 @@ fn a_tunnel_is_entered_where_a_frame_is_sent_and_left_where_it_is_received() {
     let text = refusal(ModifyHeader::create(&here.device, Direction::Transmit, &changes));
     assert!(text.contains("max_modify_header_actions"), "{text}");
     drop((into, silent, from, encap, out, rules, tir, sent));
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn actions_without_effect_are_refused_with_what_makes_them_so() {
+    let (sim, here, there) = two();
+    let options = |direction| {
+        let mut options = FlowRulesOptions::default();
+        (options.direction, options.tunnels) = (direction, true);
+        options
+    };
+    let rules = FlowRules::create(&there.device, options(Direction::Receive)).unwrap();
+    let encap = PacketReformat::tunnel(&there.device, &[0; 50]).unwrap();
+    let changes = HeaderChanges::new().decrement_ttl();
+    let modify = ModifyHeader::create(&there.device, Direction::Receive, &changes).unwrap();
+    let add = |actions| rules.add(0, &FlowMatch::new().udp(), actions);
+    let mut rule = add(FlowActions::drop()).unwrap();
+    for (actions, name) in [
+        (FlowActions::drop().tag(5), "a flow tag"),
+        (FlowActions::drop().encap(&encap), "putting into a tunnel"),
+        (FlowActions::drop().decap(), "taking out of a tunnel"),
+        (FlowActions::drop().modify(&modify), "changing headers"),
+        (FlowActions::drop().pop_vlan(), "removing a VLAN tag"),
+        (FlowActions::drop().push_vlan(VlanTag::new(5)), "adding a VLAN tag"),
+    ] {
+        let text = format!("{name} has no effect in a rule that drops frames: leave one of them out");
+        assert!(refusal(add(actions.clone())).contains(&text));
+        assert!(refusal(rule.set_actions(actions)).contains(&text));
+    }
+    let text = refusal(add(FlowActions::kernel().tag(5)));
+    assert!(text.contains("a flow tag has no effect in a rule that leaves frames to the kernel"), "{text}");
+
+    let out = FlowRules::create(&here.device, options(Direction::Transmit)).unwrap();
+    let text = refusal(out.add(0, &FlowMatch::new().udp(), FlowActions::send().tag(5)));
+    assert!(text.contains("a flow tag has no effect in a rule that sends frames"), "{text}");
+    let mut lower = FlowTableOptions::default();
+    (lower.direction, lower.level, lower.entries) = (Direction::Transmit, 9, 1);
+    let next = FlowTable::with_options(&here.device, lower).unwrap();
+    let text = refusal(out.add(0, &FlowMatch::new().udp(), FlowActions::table(&next).tag(5)));
+    assert!(text.contains("a flow tag has no effect in a rule that is for frames that are sent"), "{text}");
+    drop((rule, encap, modify, rules, next, out));
     end(sim, [here, there], &[]);
 }
 

@@ -203,6 +203,8 @@ layout! {
         0x00 [28] outer_l4_type: bool,
         0x00 [17] bth_opcode: bool,
         0x00 [15] tunnel_header_0_1: bool,
+        0x00 [11] inner_ipv4_ihl: bool,
+        0x00 [10] outer_ipv4_ihl: bool,
         0x04 [16] ipsec_next_header: bool,
     }
 

@@ -115,14 +115,18 @@ fn limit(line: &'static str, of_all: &'static str) -> Option<Limit> {
 
 fn term(text: &'static str) -> Option<Term> {
     let Some(exponent) = text.strip_prefix("2^") else {
-        return Some(Term { field: field(text)?, power: false, plus: 0 });
+        let (name, mask) = match text.split_once('&') {
+            Some((name, mask)) => (name, Some(number(mask)?)),
+            None => (text, None),
+        };
+        return Some(Term { field: field(name)?, power: false, plus: 0, mask });
     };
     let sum = exponent.strip_prefix('(').and_then(|sum| sum.strip_suffix(')')?.split_once('+'));
     let (name, plus) = match sum {
         Some((name, plus)) => (name, plus.parse().ok()?),
         None => (exponent, 0),
     };
-    Some(Term { field: field(name)?, power: true, plus })
+    Some(Term { field: field(name)?, power: true, plus, mask: None })
 }
 
 /// The capability with the properties of a type of flow tables.

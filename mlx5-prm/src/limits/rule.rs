@@ -7,13 +7,15 @@ use alloc::vec::Vec;
 use crate::caps::CapPage;
 use crate::cmd::Opcode;
 
-/// A side of a limit: a field, or two to the power of a field.
+/// A side of a limit: a field, some bits of it, or two to the power of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Term {
     pub(super) field: Field,
     pub(super) power: bool,
     /// Added to the exponent.
     pub(super) plus: u32,
+    /// The bits that count; all if there is no mask.
+    pub(super) mask: Option<u64>,
 }
 
 /// A field, of a command or a card.
@@ -38,6 +40,7 @@ pub(super) enum Origin {
 impl Term {
     /// Its value if the field is `number`, saturating.
     pub(super) fn of(self, number: u64) -> u64 {
+        let number = number & self.mask.unwrap_or(u64::MAX);
         let sum = number.saturating_add(self.plus.into());
         if !self.power {
             return sum;
@@ -150,10 +153,21 @@ impl Rule {
                 each(&|one| format!("{} is {}", one.name, one.number))
             ),
             Rule::Counted => format!("{whose}{number:#x} is not a valid number of {}", each(&bound)),
-            Rule::Needs => format!("{whose}{number:#x} needs {names}, which the card does not have"),
+            Rule::Needs => {
+                let names = each(&needed);
+                format!("{whose}{number:#x} needs {names}, which the card does not have")
+            }
             Rule::In => format!("{whose}{number:#x}, but bit {number} of {bits} is not set"),
             Rule::Within => format!("{whose}{number:#x} has bits that are not in {bits}"),
         }
+    }
+}
+
+/// Text of what a field needs.
+fn needed(of: &Operand) -> String {
+    match of.term.mask {
+        Some(mask) => format!("bit {} of {}", mask.trailing_zeros(), of.name),
+        None => of.name.clone(),
     }
 }
 

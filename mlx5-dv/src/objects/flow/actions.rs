@@ -162,8 +162,8 @@ impl FlowActions {
         self
     }
 
-    /// Flow tag of the frame's completion, 24 bits. Without it: the number of the TIR's receive queue, or of the TIR
-    /// where it spreads frames.
+    /// Flow tag of the frame's completion, 24 bits: for rules that forward frames that are received. Without it: the
+    /// number of the TIR's receive queue, or of the TIR where it spreads frames.
     pub fn tag(mut self, tag: u32) -> Self {
         self.tag = Some(tag);
         self
@@ -241,6 +241,7 @@ impl FlowActions {
         if all.any(|other| !Arc::ptr_eq(device, other)) {
             return Err(Invalid::ForeignDevice { what: "a flow rule and what it names" }.into());
         }
+        self.check_effects()?;
         fits("flow tag", self.flow_tag(), 24)?;
         if let Some(tag) = self.push_vlan {
             fits("VLAN", tag.vlan.into(), 12)?;
@@ -250,6 +251,27 @@ impl FlowActions {
             return Err(Invalid::Empty { what: "a flow rule that forwards", lacks: "destinations" }.into());
         }
         Ok(())
+    }
+
+    /// Error for an action that is for nothing, as frames are dropped, or nobody gets their completion.
+    fn check_effects(&self) -> Result<(), Invalid> {
+        let beside = match &self.fate {
+            Fate::Drop => "drops frames",
+            Fate::Send => "sends frames",
+            Fate::Kernel => "leaves frames to the kernel",
+            Fate::Forward(_) => return Ok(()),
+        };
+        let is_dropped = matches!(self.fate, Fate::Drop);
+        let idle = [
+            (self.tag.is_some(), "a flow tag"),
+            (is_dropped && self.encap.is_some(), "putting into a tunnel"),
+            (is_dropped && self.decap, "taking out of a tunnel"),
+            (is_dropped && self.modify.is_some(), "changing headers"),
+            (is_dropped && self.pop_vlan, "removing a VLAN tag"),
+            (is_dropped && self.push_vlan.is_some(), "adding a VLAN tag"),
+        ];
+        let first = idle.into_iter().find(|(is_idle, _)| *is_idle);
+        first.map_or(Ok(()), |(_, action)| Err(Invalid::NoEffect { action, beside }))
     }
 
     /// Error unless a rule of `table` can do it.
@@ -284,6 +306,9 @@ impl FlowActions {
                 }
             }
             _ => {}
+        }
+        if direction == Direction::Transmit && self.tag.is_some() {
+            return Err(Invalid::NoEffect { action: "a flow tag", beside: "is for frames that are sent" }.into());
         }
         if self.modify.as_ref().is_some_and(|modify| modify.direction() != direction) {
             return wrong("changing headers", "a ModifyHeader of the table's direction");

@@ -3,29 +3,16 @@
 use std::fmt::Display;
 use std::net::IpAddr;
 
-use mlx5_prm::flow::{
-    FteMatchMpls, FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc, FteMatchSetMisc2, Ipv6Layout,
-    Ipv6LayoutIpv4LayoutAuto,
-};
+use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, Ipv6Layout, Ipv6LayoutIpv4LayoutAuto};
 use mlx5_prm::layout::Layout;
 
+use super::conflict::exclude;
+use super::fields::{Fields, IPV4, IPV6, PART, TCP, UDP, united};
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::check::fits;
 use crate::objects::tunnel::VXLAN_PORT;
 
-/// Bytes of each part of `fte_match_param`.
-const PART: usize = FteMatchSetLyr24::SIZE;
-/// Offset of the inner headers there.
-const INNER: usize = 2 * PART;
-/// EtherTypes.
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const MPLS: u16 = 0x8847;
-/// IP protocols.
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const GRE: u8 = 47;
 /// Bits of an address.
 const IPV4_BITS: u8 = 32;
 const IPV6_BITS: u8 = 128;
@@ -34,7 +21,7 @@ const IPV6_BITS: u8 = 128;
 /// frames.
 ///
 /// Fields of a protocol imply that protocol: a TCP port matches TCP packets alone. A contradiction, such as a TCP port
-/// in UDP packets, is remembered, and is the error of what the match is used for.
+/// in UDP packets or in ARP, is remembered, and is the error of what the match is used for.
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -48,8 +35,8 @@ const IPV6_BITS: u8 = 128;
 /// # Ok::<(), mlx5_dv::Error>(())
 /// ```
 ///
-/// A card may not match on every field: `ft_field_support` of its capabilities tells, and the error of
-/// [`FlowGroup::create`](super::group::FlowGroup::create) names the capability that is missing.
+/// A card may not match on every field: `ft_field_support` and `flex_parser_protocols` of its capabilities tell, and
+/// the error of [`FlowGroup::create`](super::group::FlowGroup::create) names the capability that is missing.
 #[derive(Debug, Clone)]
 pub struct FlowMatch {
     criteria: FteMatchParam,
@@ -64,63 +51,12 @@ pub struct FlowMatch {
 #[derive(Debug, Clone)]
 struct Fact {
     name: String,
-    criteria: FteMatchParam,
-    value: FteMatchParam,
+    fields: Fields,
 }
 
 impl Default for FlowMatch {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// The fields of a fact, in criteria and value at once.
-struct Fields {
-    criteria: FteMatchParam,
-    value: FteMatchParam,
-}
-
-impl Fields {
-    fn none() -> Self {
-        Fields { criteria: FteMatchParam::ZERO, value: FteMatchParam::ZERO }
-    }
-
-    /// Sets fields of the outer headers; `fill` gets the set, and whether it is the criteria.
-    fn outer(mut self, fill: impl Fn(&mut FteMatchSetLyr24, bool)) -> Self {
-        for (is_mask, all) in [(true, &mut self.criteria), (false, &mut self.value)] {
-            let mut set = *all.outer_headers();
-            fill(&mut set, is_mask);
-            all.w().outer_headers(&set);
-        }
-        self
-    }
-
-    /// Sets fields of `misc_parameters`.
-    fn misc(mut self, fill: impl Fn(&mut FteMatchSetMisc, bool)) -> Self {
-        for (is_mask, all) in [(true, &mut self.criteria), (false, &mut self.value)] {
-            let mut set = *all.misc_parameters();
-            fill(&mut set, is_mask);
-            all.w().misc_parameters(&set);
-        }
-        self
-    }
-
-    /// Sets fields of `misc_parameters_2`.
-    fn misc2(mut self, fill: impl Fn(&mut FteMatchSetMisc2, bool)) -> Self {
-        for (is_mask, all) in [(true, &mut self.criteria), (false, &mut self.value)] {
-            let mut set = *all.misc_parameters_2();
-            fill(&mut set, is_mask);
-            all.w().misc_parameters_2(&set);
-        }
-        self
-    }
-
-    fn ethertype(self, ethertype: u16) -> Self {
-        self.outer(|set, mask| _ = set.w().ethertype(if mask { u16::MAX } else { ethertype }))
-    }
-
-    fn protocol(self, protocol: u8) -> Self {
-        self.outer(|set, mask| _ = set.w().ip_protocol(if mask { u8::MAX } else { protocol }))
     }
 }
 
@@ -158,7 +94,8 @@ impl FlowMatch {
     pub fn of_fields(criteria: &FteMatchParam, value: &FteMatchParam) -> Self {
         let outside = value.as_bytes().iter().zip(criteria.as_bytes()).position(|(value, mask)| value & !mask != 0);
         let mistake = outside.map(|offset| Invalid::OutsideCriteria { by: "its criteria".into(), offset });
-        let fact = Fact { name: "fields of fte_match_param".into(), criteria: *criteria, value: *value };
+        let fields = Fields { criteria: *criteria, value: *value };
+        let fact = Fact { name: "fields of fte_match_param".into(), fields };
         FlowMatch { criteria: *criteria, value: *value, facts: vec![fact], mistake }
     }
 
@@ -171,21 +108,16 @@ impl FlowMatch {
         self.mistake.clone().map_or(Ok(()), |mistake| Err(mistake.into()))
     }
 
-    fn and(mut self, name: impl Display, fields: Fields) -> Self {
-        let Fields { criteria, value } = fields;
-        let fact = Fact { name: name.to_string(), criteria, value };
-        let excludes = |earlier: &&Fact| {
-            let masks = earlier.criteria.as_bytes().iter().zip(criteria.as_bytes());
-            let values = earlier.value.as_bytes().iter().zip(value.as_bytes());
-            masks.zip(values).any(|((a, b), (x, y))| a & b & (x ^ y) != 0)
-        };
-        if let Some(earlier) = self.facts.iter().find(excludes) {
-            let contradiction = Invalid::Contradiction { first: earlier.name.clone(), second: fact.name.clone() };
+    /// Adds a field, or several that go together, of this name.
+    pub(super) fn and(mut self, name: impl Display, fields: Fields) -> Self {
+        let name = name.to_string();
+        if let Some(earlier) = self.facts.iter().find(|earlier| exclude(&earlier.fields, &fields)) {
+            let contradiction = Invalid::Contradiction { first: earlier.name.clone(), second: name.clone() };
             self.mistake.get_or_insert(contradiction);
         }
-        self.criteria = united(&self.criteria, &criteria);
-        self.value = united(&self.value, &value);
-        self.facts.push(fact);
+        self.criteria = united(&self.criteria, &fields.criteria);
+        self.value = united(&self.value, &fields.value);
+        self.facts.push(Fact { name, fields });
         self
     }
 
@@ -195,7 +127,7 @@ impl FlowMatch {
     }
 
     /// As [`and`](Self::and), if `value` has no more than `bits` bits.
-    fn and_within(self, what: &'static str, value: u32, bits: u32, fields: Fields) -> Self {
+    pub(super) fn and_within(self, what: &'static str, value: u32, bits: u32, fields: Fields) -> Self {
         match fits(what, value, bits) {
             Ok(()) => self.and(format_args!("{what} {value}"), fields),
             Err(mistake) => self.wrong(mistake),
@@ -268,6 +200,28 @@ impl FlowMatch {
     pub fn vlan_priority(self, priority: u8) -> Self {
         let fields = Fields::none().outer(|set, mask| _ = set.w().first_prio(if mask { 7 } else { priority & 7 }));
         self.and_within("VLAN priority", priority.into(), 3, fields)
+    }
+
+    /// Drop eligibility (DEI) of the outer VLAN tag. Frames without a tag have none: say [`vlan`](Self::vlan) or
+    /// [`service_vlan`](Self::service_vlan), too.
+    pub fn vlan_dei(self, is_eligible: bool) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().first_cfi(mask || is_eligible));
+        self.and(format_args!("VLAN DEI {}", u8::from(is_eligible)), fields)
+    }
+
+    /// Priority of the tag inside the outer one, a C-VLAN tag, 3 bits.
+    pub fn inner_vlan_priority(self, priority: u8) -> Self {
+        let fields = Fields::none().misc(|set, mask| {
+            set.w().outer_second_cvlan_tag(true).outer_second_prio(if mask { 7 } else { priority & 7 });
+        });
+        self.and_within("inner VLAN priority", priority.into(), 3, fields)
+    }
+
+    /// Drop eligibility (DEI) of the tag inside the outer one, a C-VLAN tag.
+    pub fn inner_vlan_dei(self, is_eligible: bool) -> Self {
+        let fields = Fields::none()
+            .misc(|set, mask| _ = set.w().outer_second_cvlan_tag(true).outer_second_cfi(mask || is_eligible));
+        self.and(format_args!("inner VLAN DEI {}", u8::from(is_eligible)), fields)
     }
 
     /// Frames without a VLAN tag.
@@ -407,26 +361,9 @@ impl FlowMatch {
     /// As [`vxlan`](Self::vxlan), at a UDP port that is one of VXLAN by a [`VxlanPort`](crate::objects::VxlanPort).
     pub fn vxlan_at(self, port: u16, vni: u32) -> Self {
         let fields = Fields::none()
-            .protocol(UDP)
-            .outer(|set, mask| _ = set.w().udp_dport(if mask { u16::MAX } else { port }))
+            .datagram(port)
             .misc(|set, mask| _ = set.w().vxlan_vni(if mask { 0xff_ffff } else { vni & 0xff_ffff }));
         self.and_within("VXLAN network", vni, 24, fields)
-    }
-
-    /// GRE with payload of EtherType `protocol`.
-    pub fn gre(self, protocol: u16) -> Self {
-        let fields = Fields::none().misc(|set, mask| _ = set.w().gre_protocol(if mask { u16::MAX } else { protocol }));
-        self.and(format_args!("GRE of {protocol:#06x}"), fields.protocol(GRE))
-    }
-
-    /// Label of the outer MPLS header, 20 bits.
-    pub fn mpls_label(self, label: u32) -> Self {
-        let fields = Fields::none().ethertype(MPLS).misc2(|set, mask| {
-            let mut mpls = FteMatchMpls::default();
-            mpls.w().mpls_label(if mask { 0xf_ffff } else { label & 0xf_ffff });
-            set.w().outer_first_mpls(&mpls);
-        });
-        self.and_within("MPLS label", label, 20, fields)
     }
 
     /// Metadata register c of number 0 to 7, which an earlier table's rule set: those bits of `mask` are as in `value`.
@@ -451,7 +388,7 @@ impl FlowMatch {
         self.and(format_args!("metadata register {register} of {:#x}", value & mask), fields)
     }
 
-    /// The frame in the tunnel is as `inner` says: its MAC addresses, outer VLAN tag, IP and transport headers.
+    /// The frame in the tunnel is as `inner` says: its MAC addresses, VLAN tags, IP and transport headers.
     ///
     /// Its check fails if `inner` has fields that no card looks at in a tunnel.
     pub fn inner(self, inner: FlowMatch) -> Self {
@@ -459,18 +396,12 @@ impl FlowMatch {
             Some(mistake) => self.wrong(mistake),
             None => self,
         };
-        inner.facts.into_iter().fold(matched, |matched, fact| {
-            let beyond = fact.criteria.as_bytes()[PART..].iter().any(|byte| *byte != 0);
-            let name = format!("inner {}", fact.name);
-            if beyond {
-                let given = fact.name;
-                return matched.wrong(Invalid::NotA {
-                    what: "field that is matched inside a tunnel",
-                    given,
-                    mend: None,
-                });
+        inner.facts.into_iter().fold(matched, |matched, Fact { name, fields }| match fields.moved_in() {
+            Some(moved) => matched.and(format_args!("inner {name}"), moved),
+            None => {
+                let what = "field that is matched inside a tunnel";
+                matched.wrong(Invalid::NotA { what, given: name, mend: None })
             }
-            matched.and(name, Fields { criteria: moved_in(&fact.criteria), value: moved_in(&fact.value) })
         })
     }
 
@@ -505,22 +436,6 @@ fn masked(mac: Mac, mask: Mac, is_mask: bool) -> [u8; 6] {
     if is_mask { mask.0 } else { std::array::from_fn(|at| mac.0[at] & mask.0[at]) }
 }
 
-/// The bits of both.
-fn united(one: &FteMatchParam, other: &FteMatchParam) -> FteMatchParam {
-    let mut bytes = [0; FteMatchParam::SIZE];
-    for ((byte, one), other) in bytes.iter_mut().zip(one.as_bytes()).zip(other.as_bytes()) {
-        *byte = one | other;
-    }
-    FteMatchParam::read(&bytes).unwrap_or_default()
-}
-
-/// What is of the outer headers, as inner ones.
-fn moved_in(outer: &FteMatchParam) -> FteMatchParam {
-    let mut bytes = [0; FteMatchParam::SIZE];
-    bytes[INNER..INNER + PART].copy_from_slice(&outer.as_bytes()[..PART]);
-    FteMatchParam::read(&bytes).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
@@ -549,9 +464,46 @@ mod tests {
         assert_eq!(text(FlowMatch::new().vlan(5).service_vlan(5)), "no frame has both VLAN 5 and service VLAN 5");
         assert!(text(FlowMatch::new().ethertype(0x806).destination_ip(ten)).contains("EtherType 0x0806"));
         assert!(text(FlowMatch::new().inner(tcp.clone().udp())).contains("UDP"));
+        let numbered = tcp.clone().tcp_sequence(7);
+        assert_eq!(text(numbered.icmp_type(8)), "no frame has both TCP destination port 80 and ICMP type 8");
+        assert_eq!(text(FlowMatch::new().flow_label(5).source_ip(ten)).split(" and ").count(), 2);
+        let gre_in_udp = FlowMatch::new().geneve(7).gre_key(5);
+        assert_eq!(text(gre_in_udp), "no frame has both GENEVE network 7 and GRE key 0x5");
         // Outside and inside are two frames.
         FlowMatch::new().vxlan(7).inner(tcp).check().unwrap();
         FlowMatch::new().destination_ip(ten).destination_net(ten, 8).check().unwrap();
+    }
+
+    #[test]
+    fn fields_of_headers_that_a_frame_cannot_have_are_refused_with_what_excludes_them() {
+        let (arp, all) = (FlowMatch::new().ethertype(0x0806), FlowMatch::new);
+        let both = |first: &str, second: &str| format!("no frame has both {first} and {second}");
+        assert_eq!(text(arp.clone().tcp_source_port(5)), both("EtherType 0x0806", "TCP source port 5"));
+        assert_eq!(text(all().udp().ethertype(0x0806)), both("UDP", "EtherType 0x0806"));
+        assert_eq!(text(arp.clone().dscp(1)), both("EtherType 0x0806", "DSCP 1"));
+        assert_eq!(text(arp.clone().hop_limit(0)), both("EtherType 0x0806", "hop limit 0"));
+        assert_eq!(text(all().mpls_label(7).tcp()), both("MPLS label 7", "TCP"));
+        assert_eq!(text(all().tcp().mpls_ttl(7)), both("TCP", "MPLS time to live 7"));
+        assert_eq!(text(all().untagged().inner_vlan(5)), both("no VLAN tag", "inner VLAN 5"));
+        assert_eq!(text(all().inner_vlan_dei(true).untagged()), both("inner VLAN DEI 1", "no VLAN tag"));
+        assert_eq!(text(all().untagged().vlan_priority(0)), both("no VLAN tag", "VLAN priority 0"));
+        assert_eq!(text(all().fragments(true).udp_source_port(1)), both("a fragment", "UDP source port 1"));
+        assert_eq!(text(all().gre(0x6558).fragments(true)), both("GRE of 0x6558", "a fragment"));
+        let inside = all().inner(arp.clone()).inner(all().tcp());
+        assert_eq!(text(inside), both("inner EtherType 0x0806", "inner TCP"));
+        // Frames can have these.
+        for possible in [
+            arp.clone().vlan(5).fragments(false),
+            arp.untagged(),
+            all().vlan(5).inner_vlan(6).tcp_source_port(1),
+            all().fragments(true).protocol(17).dscp(1),
+            all().fragments(false).udp_source_port(1),
+            all().vxlan(5).untagged().inner(all().ethertype(0x0806).vlan(6)),
+            all().mpls_label(7).mpls_ttl(5).vlan(4),
+            all().ethertype(0x0800).tcp(),
+        ] {
+            possible.check().unwrap();
+        }
     }
 
     #[test]
@@ -588,5 +540,6 @@ mod tests {
         assert_eq!(FlowMatch::new().tcp().enabled(), 1);
         assert_eq!(FlowMatch::new().vxlan(1).inner(FlowMatch::new().ipv4()).enabled(), 0b111);
         assert_eq!(FlowMatch::new().metadata(3, 1, 1).enabled(), 0b1000);
+        assert_eq!(FlowMatch::new().icmp_type(8).enabled(), 0b1_0001);
     }
 }

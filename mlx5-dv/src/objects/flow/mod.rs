@@ -1,11 +1,14 @@
 //! Steering: flow tables, their groups, rules, what these match and do, and counters.
 
 pub(super) mod actions;
+mod conflict;
 pub(super) mod counter;
+mod fields;
 pub(super) mod group;
 pub(super) mod matcher;
 pub(super) mod matching;
 pub(super) mod modify;
+mod protocols;
 pub(super) mod reformat;
 pub(super) mod rule;
 pub(super) mod rule_set;

@@ -18,6 +18,8 @@ pub(crate) struct Headers {
     pub second_tag: Option<Tag>,
     /// EtherType after the tags.
     pub ether_type: u16,
+    /// Offset of what follows it.
+    pub payload_at: usize,
     pub ip: Option<Ip>,
     pub l4: Option<L4>,
     /// Security parameter index, of AH or ESP.
@@ -53,6 +55,10 @@ pub(crate) struct Ip {
     /// Time to live, or hop limit.
     pub hop_limit: u8,
     pub is_fragment: bool,
+    /// Length of IPv4's header with options, in words of four bytes; 0 for IPv6.
+    pub ihl: u8,
+    /// Flow label of IPv6, 20 bits; 0 for IPv4.
+    pub flow_label: u32,
 }
 
 /// The TCP or UDP header. A fragment has none.
@@ -67,6 +73,9 @@ pub(crate) struct L4 {
     pub destination_port: u16,
     /// TCP flags, NS to FIN; 0 for UDP.
     pub tcp_flags: u16,
+    /// Sequence and acknowledgement number of TCP; 0 for UDP.
+    pub tcp_sequence: u32,
+    pub tcp_acknowledgement: u32,
 }
 
 impl Headers {
@@ -100,7 +109,7 @@ impl Headers {
 
     /// Adds the network header at `at`, and what follows.
     fn with_network(self, frame: &[u8], sliced: &LaxSlicedPacket<'_>, at: usize) -> Headers {
-        let mut headers = self;
+        let mut headers = Headers { payload_at: at, ..self };
         let authentication = match &sliced.net {
             Some(LaxNetSlice::Ipv4(packet)) => {
                 headers.ip = Some(ipv4(packet, at));
@@ -129,6 +138,7 @@ impl Headers {
 
     /// With offsets that are larger by `by`.
     pub fn moved(mut self, by: usize) -> Headers {
+        self.payload_at += by;
         self.ip = self.ip.map(|ip| Ip { at: ip.at + by, ..ip });
         self.l4 = self.l4.map(|l4| L4 { at: l4.at + by, ..l4 });
         self
@@ -175,6 +185,8 @@ fn ipv4(packet: &etherparse::LaxIpv4Slice, at: usize) -> Ip {
         ecn: header.ecn().value(),
         hop_limit: header.ttl(),
         is_fragment: payload.fragmented,
+        ihl: header.ihl(),
+        flow_label: 0,
     }
 }
 
@@ -194,6 +206,8 @@ fn ipv6(packet: &etherparse::LaxIpv6Slice, at: usize) -> Ip {
         ecn: header.traffic_class() & 3,
         hop_limit: header.hop_limit(),
         is_fragment: payload.fragmented,
+        ihl: 0,
+        flow_label: header.flow_label().value(),
     }
 }
 
@@ -209,6 +223,8 @@ fn l4(transport: &TransportSlice, at: usize) -> Option<L4> {
                 let bytes = tcp.header_slice();
                 u16::from_be_bytes([bytes[12] & 1, bytes[13]])
             },
+            tcp_sequence: tcp.sequence_number(),
+            tcp_acknowledgement: tcp.acknowledgment_number(),
         }),
         TransportSlice::Udp(udp) => Some(L4 {
             is_tcp: false,
@@ -217,6 +233,8 @@ fn l4(transport: &TransportSlice, at: usize) -> Option<L4> {
             source_port: udp.source_port(),
             destination_port: udp.destination_port(),
             tcp_flags: 0,
+            tcp_sequence: 0,
+            tcp_acknowledgement: 0,
         }),
         _ => None,
     }

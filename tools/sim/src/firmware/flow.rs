@@ -1,6 +1,6 @@
 //! Flow tables, groups, entries and counters. PRM "Flow Tables". NIC receive and NIC transmit tables are announced.
 
-use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
+use mlx5_prm::caps::{FlowTableFieldsSupported2, FlowTableNicCap, FlowTablePropLayout};
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::TrafficCounter;
 use mlx5_prm::flow::{
@@ -12,7 +12,8 @@ use super::answer::Answer;
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Capabilities, Context, Function};
-use crate::steering::{Changes, Destination, FlowCounter, FlowEntry, FlowGroup, FlowTable, Miss, Use, VlanTag, key};
+use crate::steering::key::{self, Announced};
+use crate::steering::{Changes, Destination, FlowCounter, FlowEntry, FlowGroup, FlowTable, Miss, Use, VlanTag};
 
 /// `modify_field_select` of `MODIFY_FLOW_TABLE`.
 const SELECT_MISS: u16 = 1;
@@ -47,6 +48,18 @@ pub(super) fn properties(caps: &Capabilities, table_type: FlowTableType) -> &Flo
     match table_type {
         FlowTableType::NicTx => caps.flow_table().flow_table_properties_nic_transmit(),
         _ => caps.flow_table().flow_table_properties_nic_receive(),
+    }
+}
+
+/// What tables of this type match.
+fn announced(caps: &Capabilities, table_type: FlowTableType) -> Announced {
+    Announced {
+        fields: *properties(caps, table_type).ft_field_support(),
+        fields_2: match table_type {
+            FlowTableType::NicTx => FlowTableFieldsSupported2::ZERO,
+            _ => *caps.flow_table().ft_field_support_2_nic_receive(),
+        },
+        protocols: caps.general().flex_parser_protocols(),
     }
 }
 
@@ -189,7 +202,8 @@ pub(super) fn create_group(f: &mut Function, command: &CreateFlowGroupIn) -> Ans
     if command.group_type() != mlx5_prm::flow::FlowGroupType::TcamSubtable || command.match_definer_id() != 0 {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    if !key::is_supported(command.match_criteria(), command.match_criteria_enable()) {
+    let announced = announced(&f.nic.firmware.caps, command.table_type());
+    if !key::is_supported(command.match_criteria(), command.match_criteria_enable(), &announced) {
         return Err(Syndrome::FlowCriteria.into());
     }
     pages::reserve(f, Context::FlowGroup)?;

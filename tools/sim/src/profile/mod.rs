@@ -20,7 +20,7 @@ use pages::{
     LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, general_2, odp, odp_after_enable, qos,
     roce,
 };
-pub(crate) use pages::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD, UCTX_RAW_TX};
+pub(crate) use pages::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD, UCTX_RAW_TX, flex_parser};
 
 /// Profile of a card.
 #[derive(Debug, Clone)]

@@ -1,9 +1,9 @@
 //! The capability pages, field by field.
 
 use mlx5_prm::caps::{
-    AtomicCaps, CmdHcaCap, CmdHcaCap2, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
-    LroMaxMsgSzMode, OdpCap, OdpPerTransportServiceCap, OdpSchemeCap, PerProtocolNetworkingOffloadCaps, QosCap,
-    RoceCap,
+    AtomicCaps, CmdHcaCap, CmdHcaCap2, DeviceMemCap, FlowTableFieldsSupported, FlowTableFieldsSupported2,
+    FlowTableNicCap, FlowTablePropLayout, LroMaxMsgSzMode, OdpCap, OdpPerTransportServiceCap, OdpSchemeCap,
+    PerProtocolNetworkingOffloadCaps, QosCap, RoceCap,
 };
 use mlx5_prm::layout::Be32;
 use mlx5_prm::obj::ObjType;
@@ -13,6 +13,14 @@ pub(crate) const UCTX_RAW_TX: u32 = 1 << 0;
 
 /// The longest list of keys behind a key: what fits `xlt_octowords` of an UMR, whose 16 bits count one octword each.
 const LOG_KLM_LIST: u8 = 15;
+
+/// Bits of `flex_parser_protocols`.
+pub(crate) mod flex_parser {
+    pub(crate) const VXLAN_GPE: u32 = 1 << 7;
+    pub(crate) const ICMP: u32 = 1 << 8;
+    pub(crate) const ICMPV6: u32 = 1 << 9;
+    pub(crate) const GTPU: u32 = 1 << 11;
+}
 
 /// General capabilities, for `2^log_max_qp` queue pairs and a timer of `khz`.
 pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
@@ -122,7 +130,8 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .log_max_stride_sz_rq(9)
         .max_flow_counter_15_0(0xffff)
         .flow_counter_bulk_alloc(0xf)
-        .log_max_flow_counter_bulk(10);
+        .log_max_flow_counter_bulk(10)
+        .flex_parser_protocols(flex_parser::VXLAN_GPE | flex_parser::ICMP | flex_parser::ICMPV6 | flex_parser::GTPU);
     caps
 }
 
@@ -302,6 +311,12 @@ pub(super) fn flow_table() -> FlowTableNicCap {
             .pop_vlan(true)
             .push_vlan(true);
     }
+    // RoCE packets reach no table of received frames.
+    let mut roce = match_fields();
+    roce.w().bth_dst_qp(true);
+    transmit.w().ft_field_support(&roce).ft_field_bitmask_support(&roce);
+    let mut lengths = FlowTableFieldsSupported2::ZERO;
+    lengths.w().outer_ipv4_ihl(true).inner_ipv4_ihl(true);
     let mut caps = FlowTableNicCap::ZERO;
     caps.w()
         .nic_rx_multi_path_tirs(true)
@@ -310,6 +325,7 @@ pub(super) fn flow_table() -> FlowTableNicCap {
         .log_max_packet_reformat_context(16)
         .max_encap_header_size(ENCAP_BYTES)
         .flow_table_properties_nic_receive(&receive)
+        .ft_field_support_2_nic_receive(&lengths)
         .flow_table_properties_nic_transmit(&transmit);
     caps
 }
@@ -365,7 +381,16 @@ fn match_fields() -> FlowTableFieldsSupported {
         .outer_tcp_sport(true)
         .outer_tcp_dport(true)
         .outer_tcp_flags(true)
-        .outer_vxlan_vni(true);
+        .outer_vxlan_vni(true)
+        .outer_gre_protocol(true)
+        .outer_gre_key(true)
+        .outer_geneve_vni(true)
+        .outer_geneve_oam(true)
+        .outer_geneve_protocol_type(true)
+        .outer_geneve_opt_len(true)
+        .outer_esp_spi(true)
+        // Label, traffic class, bottom of stack, time to live.
+        .outer_first_mpls(0xf);
     fields
         .w()
         .inner_dmac(true)
@@ -375,6 +400,9 @@ fn match_fields() -> FlowTableFieldsSupported {
         .inner_first_prio(true)
         .inner_first_cfi(true)
         .inner_first_vid(true)
+        .inner_second_prio(true)
+        .inner_second_cfi(true)
+        .inner_second_vid(true)
         .inner_sip(true)
         .inner_dip(true)
         .inner_frag(true)

@@ -1,15 +1,21 @@
 //! Match keys of frames, for flow entries. PRM `fte_match_param`.
 
-use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc, FteMatchSetMisc2, Ipv6LayoutIpv4LayoutAuto};
+use mlx5_prm::caps::{FlowTableFieldsSupported, FlowTableFieldsSupported2};
+use mlx5_prm::flow::{
+    FteMatchMpls, FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc, FteMatchSetMisc2, FteMatchSetMisc3, GreKey,
+    Ipv6LayoutIpv4LayoutAuto,
+};
 use mlx5_prm::layout::Layout;
 
 use super::modify::Registers;
+use super::payload::{self, Geneve, Gre, Gtpu, VxlanGpe};
 use crate::ethernet::{Headers, Tag, Tunnel, VxlanPorts};
+use crate::profile::flex_parser;
 
-/// Bytes of a key: outer headers, `misc_parameters`, inner headers, `misc_parameters_2`.
-pub(crate) const LEN: usize = 4 * FteMatchSetLyr24::SIZE;
+/// Bytes of a key: outer headers, `misc_parameters`, inner headers, `misc_parameters_2`, `misc_parameters_3`.
+pub(crate) const LEN: usize = 5 * FteMatchSetLyr24::SIZE;
 /// The parts that keys have, as `match_criteria_enable` names them: bit n is that of the nth 64 bytes.
-pub(crate) const PARTS: u8 = 0xf;
+pub(crate) const PARTS: u8 = 0x1f;
 const PART: usize = FteMatchSetLyr24::SIZE;
 const WORD: usize = size_of::<u64>();
 
@@ -48,8 +54,25 @@ fn word(key: &Key, index: usize) -> u64 {
 /// The key of a frame.
 pub(crate) fn of(frame: &[u8], registers: &Registers, ports: &VxlanPorts) -> Key {
     let headers = &Headers::of(frame);
-    let (mut all, mut misc) = (FteMatchParam::ZERO, FteMatchSetMisc::ZERO);
-    all.w().outer_headers(&layers(headers));
+    let tunnel = Tunnel::of(frame, headers, ports);
+    let inner = tunnel.as_ref().map(|tunnel| &tunnel.inner);
+    let mut misc = misc(frame, headers, inner);
+    misc.w().vxlan_vni(tunnel.and_then(|tunnel| tunnel.vni).unwrap_or(0));
+    let mut all = FteMatchParam::ZERO;
+    all.w()
+        .outer_headers(&layers(headers))
+        .misc_parameters(&misc)
+        .misc_parameters_2(&metadata(frame, headers, registers))
+        .misc_parameters_3(&misc3(frame, headers, inner));
+    if let Some(inner) = inner {
+        all.w().inner_headers(&layers(inner));
+    }
+    bytes(&all)
+}
+
+/// Second VLAN tags, flow labels, GRE, GENEVE, ESP, RoCE.
+fn misc(frame: &[u8], headers: &Headers, inner: Option<&Headers>) -> FteMatchSetMisc {
+    let mut misc = FteMatchSetMisc::ZERO;
     if let Some(tag) = headers.second_tag {
         misc.w()
             .outer_second_prio((tag.tci >> 13) as u8)
@@ -58,10 +81,42 @@ pub(crate) fn of(frame: &[u8], registers: &Registers, ports: &VxlanPorts) -> Key
             .outer_second_cvlan_tag(!tag.is_service)
             .outer_second_svlan_tag(tag.is_service);
     }
-    if let Some(tunnel) = Tunnel::of(frame, headers, ports) {
-        misc.w().vxlan_vni(tunnel.vni.unwrap_or(0));
-        all.w().inner_headers(&layers(&tunnel.inner));
+    if let Some(tag) = inner.and_then(|inner| inner.second_tag) {
+        misc.w()
+            .inner_second_prio((tag.tci >> 13) as u8)
+            .inner_second_cfi(tag.tci >> 12 & 1 != 0)
+            .inner_second_vid(tag.tci & 0xfff)
+            .inner_second_cvlan_tag(!tag.is_service)
+            .inner_second_svlan_tag(tag.is_service);
     }
+    let label = |headers: Option<&Headers>| headers.and_then(|headers| headers.ip).map_or(0, |ip| ip.flow_label);
+    misc.w()
+        .outer_ipv6_flow_label(label(Some(headers)))
+        .inner_ipv6_flow_label(label(inner))
+        .outer_esp_spi(payload::esp_spi(headers).unwrap_or(0))
+        .bth_dst_qp(payload::bth_destination_qp(frame, headers).unwrap_or(0));
+    if let Some(Gre { has_checksum, key, has_sequence, protocol }) = Gre::of(frame, headers) {
+        misc.w()
+            .gre_c_present(has_checksum)
+            .gre_k_present(key.is_some())
+            .gre_s_present(has_sequence)
+            .gre_protocol(protocol)
+            .gre_key(&gre_key(key.unwrap_or(0)));
+    }
+    if let Some(Geneve { vni, protocol, options_len, is_oam }) = Geneve::of(frame, headers) {
+        misc.w().geneve_vni(vni).geneve_protocol_type(protocol).geneve_opt_len(options_len).geneve_oam(is_oam);
+    }
+    misc
+}
+
+fn gre_key(number: u32) -> GreKey {
+    let mut key = GreKey::ZERO;
+    key.w().key(number);
+    key
+}
+
+/// MPLS, and what earlier entries left in registers.
+fn metadata(frame: &[u8], headers: &Headers, registers: &Registers) -> FteMatchSetMisc2 {
     let [c0, c1, c2, c3, c4, c5, c6, c7] = registers.c;
     let mut metadata = FteMatchSetMisc2::ZERO;
     metadata
@@ -74,8 +129,33 @@ pub(crate) fn of(frame: &[u8], registers: &Registers, ports: &VxlanPorts) -> Key
         .metadata_reg_c_5(c5)
         .metadata_reg_c_6(c6)
         .metadata_reg_c_7(c7);
-    all.w().misc_parameters(&misc).misc_parameters_2(&metadata);
-    bytes(&all)
+    if let Some(label) = payload::mpls(frame, headers).and_then(|entry| FteMatchMpls::read(&entry)) {
+        metadata.w().outer_first_mpls(&label);
+    }
+    metadata
+}
+
+/// TCP's numbers, ICMP, VXLAN-GPE, GTP-U.
+fn misc3(frame: &[u8], headers: &Headers, inner: Option<&Headers>) -> FteMatchSetMisc3 {
+    let mut misc = FteMatchSetMisc3::ZERO;
+    if let Some(l4) = headers.l4 {
+        misc.w().outer_tcp_seq_num(l4.tcp_sequence).outer_tcp_ack_num(l4.tcp_acknowledgement);
+    }
+    if let Some(l4) = inner.and_then(|inner| inner.l4) {
+        misc.w().inner_tcp_seq_num(l4.tcp_sequence).inner_tcp_ack_num(l4.tcp_acknowledgement);
+    }
+    match (headers.ip.is_some_and(|ip| ip.is_v4), payload::icmp(frame, headers)) {
+        (true, Some([kind, code])) => _ = misc.w().icmp_type(kind).icmp_code(code),
+        (false, Some([kind, code])) => _ = misc.w().icmpv6_type(kind).icmpv6_code(code),
+        (_, None) => {}
+    }
+    if let Some(VxlanGpe { vni, next_protocol }) = VxlanGpe::of(frame, headers) {
+        misc.w().outer_vxlan_gpe_vni(vni).outer_vxlan_gpe_next_protocol(next_protocol);
+    }
+    if let Some(Gtpu { message_type, teid }) = Gtpu::of(frame, headers) {
+        misc.w().gtpu_msg_type(message_type).gtpu_teid(teid);
+    }
+    misc
 }
 
 /// Ethernet, network and transport headers.
@@ -102,6 +182,7 @@ fn layers(headers: &Headers) -> FteMatchSetLyr24 {
             .ip_ecn(ip.ecn)
             .frag(ip.is_fragment)
             .ttl_hoplimit(ip.hop_limit)
+            .ipv4_ihl(ip.ihl)
             .src_ipv4_src_ipv6(&address(&ip.source))
             .dst_ipv4_dst_ipv6(&address(&ip.destination));
     }
@@ -117,19 +198,75 @@ fn layers(headers: &Headers) -> FteMatchSetLyr24 {
     key
 }
 
-/// All supported mask bits: the fields set by [`of`].
-pub(crate) fn supported() -> Key {
+/// What a card announces of the fields that its tables match.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Announced {
+    /// `ft_field_support` of the tables' kind.
+    pub fields: FlowTableFieldsSupported,
+    /// The same, second part: zero for tables of frames to be sent, which have none.
+    pub fields_2: FlowTableFieldsSupported2,
+    /// `flex_parser_protocols`.
+    pub protocols: u32,
+}
+
+/// All supported mask bits: the fields set by [`of`], as far as they are announced.
+fn supported(announced: &Announced) -> Key {
+    let (mut outer, mut inner) = (supported_layers(), supported_layers());
+    outer.w().ipv4_ihl(if announced.fields_2.outer_ipv4_ihl() { 0xf } else { 0 });
+    inner.w().ttl_hoplimit(0).ipv4_ihl(if announced.fields_2.inner_ipv4_ihl() { 0xf } else { 0 });
     let mut all = FteMatchParam::ZERO;
-    let (mut misc, mut metadata) = (FteMatchSetMisc::ZERO, FteMatchSetMisc2::ZERO);
+    all.w()
+        .outer_headers(&outer)
+        .inner_headers(&inner)
+        .misc_parameters(&supported_misc(&announced.fields))
+        .misc_parameters_2(&supported_metadata(&announced.fields))
+        .misc_parameters_3(&supported_misc3(announced.protocols));
+    bytes(&all)
+}
+
+fn supported_misc(fields: &FlowTableFieldsSupported) -> FteMatchSetMisc {
+    let mut misc = FteMatchSetMisc::ZERO;
+    // No capability governs flow labels.
     misc.w()
         .outer_second_prio(7)
         .outer_second_cfi(true)
         .outer_second_vid(0xfff)
         .outer_second_cvlan_tag(true)
         .outer_second_svlan_tag(true)
-        .vxlan_vni(0xff_ffff);
+        .inner_second_prio(if fields.inner_second_prio() { 7 } else { 0 })
+        .inner_second_cfi(fields.inner_second_cfi())
+        .inner_second_vid(if fields.inner_second_vid() { 0xfff } else { 0 })
+        .inner_second_cvlan_tag(fields.inner_second_vid())
+        .inner_second_svlan_tag(fields.inner_second_vid())
+        .vxlan_vni(0xff_ffff)
+        .outer_ipv6_flow_label(0xf_ffff)
+        .inner_ipv6_flow_label(0xf_ffff)
+        .outer_esp_spi(if fields.outer_esp_spi() { u32::MAX } else { 0 })
+        .bth_dst_qp(if fields.bth_dst_qp() { 0xff_ffff } else { 0 });
+    misc.w()
+        .gre_c_present(fields.outer_gre_protocol())
+        .gre_k_present(fields.outer_gre_protocol())
+        .gre_s_present(fields.outer_gre_protocol())
+        .gre_protocol(if fields.outer_gre_protocol() { u16::MAX } else { 0 })
+        .gre_key(&gre_key(if fields.outer_gre_key() { u32::MAX } else { 0 }))
+        .geneve_vni(if fields.outer_geneve_vni() { 0xff_ffff } else { 0 })
+        .geneve_protocol_type(if fields.outer_geneve_protocol_type() { u16::MAX } else { 0 })
+        .geneve_opt_len(if fields.outer_geneve_opt_len() { 0x3f } else { 0 })
+        .geneve_oam(fields.outer_geneve_oam());
+    misc
+}
+
+fn supported_metadata(fields: &FlowTableFieldsSupported) -> FteMatchSetMisc2 {
+    let (mut metadata, mut mpls) = (FteMatchSetMisc2::ZERO, FteMatchMpls::ZERO);
+    let has = |bit: u8| fields.outer_first_mpls() >> bit & 1 != 0;
+    mpls.w()
+        .mpls_label(if has(0) { 0xf_ffff } else { 0 })
+        .mpls_exp(if has(1) { 7 } else { 0 })
+        .mpls_s_bos(has(2))
+        .mpls_ttl(if has(3) { u8::MAX } else { 0 });
     metadata
         .w()
+        .outer_first_mpls(&mpls)
         .metadata_reg_c_0(u32::MAX)
         .metadata_reg_c_1(u32::MAX)
         .metadata_reg_c_2(u32::MAX)
@@ -138,11 +275,27 @@ pub(crate) fn supported() -> Key {
         .metadata_reg_c_5(u32::MAX)
         .metadata_reg_c_6(u32::MAX)
         .metadata_reg_c_7(u32::MAX);
-    let outer = supported_layers();
-    let mut inner = outer;
-    inner.w().ttl_hoplimit(0);
-    all.w().outer_headers(&outer).inner_headers(&inner).misc_parameters(&misc).misc_parameters_2(&metadata);
-    bytes(&all)
+    metadata
+}
+
+fn supported_misc3(protocols: u32) -> FteMatchSetMisc3 {
+    let byte = |protocol: u32| if protocols & protocol != 0 { u8::MAX } else { 0 };
+    let mut misc = FteMatchSetMisc3::ZERO;
+    // No capability governs TCP's numbers.
+    misc.w()
+        .outer_tcp_seq_num(u32::MAX)
+        .outer_tcp_ack_num(u32::MAX)
+        .inner_tcp_seq_num(u32::MAX)
+        .inner_tcp_ack_num(u32::MAX)
+        .icmp_type(byte(flex_parser::ICMP))
+        .icmp_code(byte(flex_parser::ICMP))
+        .icmpv6_type(byte(flex_parser::ICMPV6))
+        .icmpv6_code(byte(flex_parser::ICMPV6))
+        .outer_vxlan_gpe_vni(if protocols & flex_parser::VXLAN_GPE != 0 { 0xff_ffff } else { 0 })
+        .outer_vxlan_gpe_next_protocol(byte(flex_parser::VXLAN_GPE))
+        .gtpu_teid(if protocols & flex_parser::GTPU != 0 { u32::MAX } else { 0 })
+        .gtpu_msg_type(byte(flex_parser::GTPU));
+    misc
 }
 
 fn supported_layers() -> FteMatchSetLyr24 {
@@ -183,7 +336,7 @@ pub(crate) fn bytes(all: &FteMatchParam) -> Key {
     all.as_bytes().first_chunk().copied().unwrap_or([0; LEN])
 }
 
-/// Whether `criteria`, as far as `enabled`, have bits that no key has.
-pub(crate) fn is_supported(criteria: &FteMatchParam, enabled: u8) -> bool {
-    enabled & !PARTS == 0 && Mask::of(&bytes(criteria), enabled).is_within(&supported())
+/// Whether `criteria`, as far as `enabled`, have no bits but those that keys have and the card announces.
+pub(crate) fn is_supported(criteria: &FteMatchParam, enabled: u8, announced: &Announced) -> bool {
+    enabled & !PARTS == 0 && Mask::of(&bytes(criteria), enabled).is_within(&supported(announced))
 }

@@ -11,6 +11,7 @@
 pub(crate) mod hash;
 pub(crate) mod key;
 pub(crate) mod modify;
+mod payload;
 pub(crate) mod reformat;
 mod table;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-use etherparse::PacketBuilder;
-
+use etherparse::{IpHeaders, IpNumber, Ipv6FlowLabel, Ipv6Header, PacketBuilder, ip_number};
+use mlx5_prm::caps::{FlowTableFieldsSupported, FlowTableFieldsSupported2};
 use mlx5_prm::cqe::{RssIp, RssL4};
 use mlx5_prm::ctx::RxHashFn;
 use mlx5_prm::flow::{
@@ -7,6 +7,7 @@ use mlx5_prm::flow::{
     FteMatchSetMisc2, ModifyActionType, ModifyField, SetActionIn, SetAddCopyActionInAuto,
 };
 use mlx5_prm::layout::Layout;
+use proptest::prelude::*;
 
 use super::hash::{Hash, Hashing};
 use super::*;
@@ -83,11 +84,7 @@ fn the_index_of_ipsec_is_hashed_where_it_is_chosen() {
         let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]).ipv4([1; 4], [2; 4], 64);
         let mut frame = Vec::new();
         builder
-            .write(
-                &mut frame,
-                etherparse::ip_number::ENCAPSULATING_SECURITY_PAYLOAD,
-                &[&spi.to_be_bytes()[..], &[0; 20]].concat(),
-            )
+            .write(&mut frame, ip_number::ENCAPSULATING_SECURITY_PAYLOAD, &[&spi.to_be_bytes()[..], &[0; 20]].concat())
             .unwrap();
         Headers::of(&frame)
     };
@@ -349,17 +346,89 @@ fn groups_do_not_overlap() {
     assert!(table.remove_group(9) && !table.remove_group(9));
 }
 
+/// Frames that between them have every field of a key, all bits of it set where the headers allow it; and whether they
+/// have fields that a capability announces.
+fn frames_of_all_fields() -> Vec<(Vec<u8>, bool)> {
+    let builder = || PacketBuilder::ethernet2([255; 6], [255; 6]).ipv4([255; 4], [255; 4], 255);
+    let of_protocol = |number: u8, payload: &[u8]| {
+        let mut frame = Vec::new();
+        builder().write(&mut frame, IpNumber(number), payload).unwrap();
+        frame
+    };
+    let to_port = |port: u16, payload: &[u8]| {
+        let mut frame = Vec::new();
+        builder().udp(0xffff, port).write(&mut frame, payload).unwrap();
+        frame
+    };
+    let mut tagged = tcp_frame([255; 4], [255; 4], (0xffff, 0xffff));
+    ethernet::insert_tag(&mut tagged, ethernet::C_VLAN, 0xffff);
+    ethernet::insert_tag(&mut tagged, ethernet::S_VLAN, 0xffff);
+    let (mut six, ip) =
+        (Vec::new(), Ipv6Header { flow_label: Ipv6FlowLabel::try_new(0xf_ffff).unwrap(), ..Default::default() });
+    let packet = PacketBuilder::ethernet2([255; 6], [255; 6]).ip(IpHeaders::Ipv6(ip, Default::default()));
+    packet.write(&mut six, ip_number::IPV6_ICMP, &[255; 8]).unwrap();
+    let label = [&[255; 12][..], &[0x88, 0x47], &[255; 4]].concat();
+    // Version 0, and all the rest set.
+    let gre = [&[0xb0, 0][..], &[255; 14]].concat();
+    let geneve = [&[0x3f, 0x80][..], &[255; 6]].concat();
+    vec![
+        (in_vxlan(&tagged, 0xff_ffff), true),
+        (tagged, false),
+        (in_vxlan(&six, 1), false),
+        (six, true),
+        (label, true),
+        (of_protocol(47, &gre), true),
+        (of_protocol(50, &[255; 24]), true),
+        (of_protocol(1, &[255; 8]), true),
+        (to_port(6081, &geneve), true),
+        (to_port(4790, &[255; 8]), true),
+        (to_port(4791, &[255; 12]), true),
+        (to_port(2152, &[&[0x30][..], &[255; 7]].concat()), true),
+    ]
+}
+
 #[test]
-fn every_field_of_a_key_is_supported() {
-    let mut frame = in_vxlan(&tcp_frame([255; 4], [255; 4], (0xffff, 0xffff)), 0xff_ffff);
-    ethernet::insert_tag(&mut frame, ethernet::C_VLAN, 0xffff);
-    ethernet::insert_tag(&mut frame, ethernet::S_VLAN, 0xffff);
-    let key = key::of(&frame, &Registers { c: [u32::MAX; 8] }, &VxlanPorts::default());
-    let mut inner = FteMatchParam::read(&[&key[..], &[0; 256]].concat()).unwrap();
-    let mut headers = *inner.inner_headers();
-    assert_eq!(headers.ttl_hoplimit(), 64);
-    headers.w().ttl_hoplimit(0); // no capability announces it
-    inner.w().inner_headers(&headers);
-    assert!(key::is_supported(&inner, key::PARTS));
-    assert!(!key::is_supported(&inner, key::PARTS << 1));
+fn every_field_of_a_key_is_supported_as_far_as_it_is_announced() {
+    let profile = Profile::connectx5();
+    let announced = key::Announced {
+        // That of frames to be sent has the queue pair of RoCE, too.
+        fields: *profile.flow_table.flow_table_properties_nic_transmit().ft_field_support(),
+        fields_2: *profile.flow_table.ft_field_support_2_nic_receive(),
+        protocols: profile.general_max.flex_parser_protocols(),
+    };
+    let nothing = key::Announced { fields: FlowTableFieldsSupported::ZERO, protocols: 0, ..announced };
+    let no_lengths = key::Announced { fields_2: FlowTableFieldsSupported2::ZERO, ..announced };
+    for (frame, needs) in frames_of_all_fields() {
+        let key = key::of(&frame, &Registers { c: [u32::MAX; 8] }, &VxlanPorts::default());
+        let mut all = FteMatchParam::read(&[&key[..], &[0; FteMatchParam::SIZE - key::LEN]].concat()).unwrap();
+        let mut inner = *all.inner_headers();
+        inner.w().ttl_hoplimit(0); // no capability announces it
+        all.w().inner_headers(&inner);
+        assert!(key::is_supported(&all, key::PARTS, &announced), "{frame:02x?}");
+        assert!(!key::is_supported(&all, key::PARTS << 1, &announced));
+        assert_eq!(key::is_supported(&all, key::PARTS, &nothing), !needs, "{frame:02x?}");
+        let has_length = all.outer_headers().ipv4_ihl() | all.inner_headers().ipv4_ihl() != 0;
+        assert_eq!(key::is_supported(&all, key::PARTS, &no_lengths), !has_length, "{frame:02x?}");
+    }
+}
+
+proptest! {
+    /// Headers that lie about lengths and versions, or that are cut off, give a key as others do.
+    #[test]
+    fn no_frame_panics(
+        index in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        len in any::<prop::sample::Index>(),
+    ) {
+        let frames = frames_of_all_fields();
+        let (mut frame, _) = index.get(&frames).clone();
+        for (at, byte) in changes {
+            *at.get_mut(&mut frame) = byte;
+        }
+        frame.truncate(len.index(frame.len() + 1));
+        let key = key::of(&frame, &Registers::default(), &VxlanPorts::default());
+        // The first header is there as soon as it is whole.
+        let destination: &[u8] = if frame.len() < 14 { &[0; 6] } else { &frame[..6] };
+        prop_assert_eq!(&key[8..14], destination);
+    }
 }

@@ -717,10 +717,10 @@ fn flow_tables_are_refused_what_is_wrong_with_them() {
     assert_eq!(c.refused(&create_group(table, 8, 16)), Syndrome::FlowGroupRange, "there are 16");
     assert_eq!(c.refused(&create_group(99, 8, 9)), Syndrome::NoSuchFlowTable);
     let mut inner = create_group(table, 8, 9);
-    inner.w().match_criteria_enable(1 << 4);
+    inner.w().match_criteria_enable(1 << 5);
     assert_eq!(c.refused(&inner), Syndrome::FlowCriteria);
     let (mut set, mut criteria) = (FteMatchSetLyr24::ZERO, FteMatchParam::ZERO);
-    set.w().ipv4_ihl(0xf);
+    set.w().l4_type(L4Type::Udp);
     criteria.w().outer_headers(&set);
     inner.w().match_criteria_enable(1).match_criteria(&criteria);
     assert_eq!(c.refused(&inner), Syndrome::FlowCriteria);

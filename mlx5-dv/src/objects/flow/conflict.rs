@@ -1,0 +1,111 @@
+//! Fields that no frame has together.
+
+use mlx5_prm::flow::{FteMatchSetLyr24, FteMatchSetMisc3};
+use mlx5_prm::layout::Layout;
+
+use super::fields::{Fields, IPV4, IPV6};
+
+/// Whether no frame has the fields of both.
+pub(super) fn exclude(one: &Fields, other: &Fields) -> bool {
+    differ(one, other)
+        || Frame::both(one).iter().zip(Frame::both(other)).any(|(one, other)| one.lacks(&other) || other.lacks(one))
+}
+
+/// Whether they want another value of the same bit.
+fn differ(one: &Fields, other: &Fields) -> bool {
+    let masks = one.criteria.as_bytes().iter().zip(other.criteria.as_bytes());
+    let values = one.value.as_bytes().iter().zip(other.value.as_bytes());
+    masks.zip(values).any(|((a, b), (x, y))| a & b & (x ^ y) != 0)
+}
+
+/// What fields say of a frame, outside a tunnel or inside.
+struct Frame {
+    criteria: FteMatchSetLyr24,
+    value: FteMatchSetLyr24,
+    /// They are of a second VLAN tag, too.
+    has_second_tag: bool,
+    /// They are of headers behind that of IP, too.
+    has_payload: bool,
+}
+
+impl Frame {
+    /// Of the frame outside, and of that inside.
+    fn both(fields: &Fields) -> [Frame; 2] {
+        let Fields { criteria, value } = fields;
+        let (misc, misc3) = (criteria.misc_parameters(), criteria.misc_parameters_3());
+        let tunnel = [
+            misc.gre_c_present() || misc.gre_k_present() || misc.gre_s_present(),
+            misc.gre_protocol() != 0,
+            misc.vxlan_vni() != 0,
+            misc.geneve_vni() != 0 || misc.geneve_protocol_type() != 0,
+            misc.geneve_opt_len() != 0 || misc.geneve_oam(),
+            misc.bth_dst_qp() != 0 || misc.outer_esp_spi() != 0,
+        ];
+        let mut rest = *misc3;
+        rest.w().inner_tcp_seq_num(0).inner_tcp_ack_num(0);
+        let outer = Frame {
+            criteria: *criteria.outer_headers(),
+            value: *value.outer_headers(),
+            has_second_tag: misc.outer_second_cvlan_tag()
+                || misc.outer_second_svlan_tag()
+                || misc.outer_second_vid() != 0,
+            has_payload: tunnel.contains(&true) || rest.as_bytes() != FteMatchSetMisc3::ZERO.as_bytes(),
+        };
+        let inner = Frame {
+            criteria: *criteria.inner_headers(),
+            value: *value.inner_headers(),
+            has_second_tag: misc.inner_second_cvlan_tag()
+                || misc.inner_second_svlan_tag()
+                || misc.inner_second_vid() != 0,
+            has_payload: misc3.inner_tcp_seq_num() != 0 || misc3.inner_tcp_ack_num() != 0,
+        };
+        [outer, inner]
+    }
+
+    /// Whether it has not a header that `other` has.
+    fn lacks(&self, other: &Frame) -> bool {
+        self.is_untagged() && other.has_tag()
+            || self.is_not_ip() && other.is_ip()
+            || self.is_fragment() && other.has_l4()
+    }
+
+    fn is_untagged(&self) -> bool {
+        let Frame { criteria, value, .. } = self;
+        criteria.cvlan_tag() && criteria.svlan_tag() && !value.cvlan_tag() && !value.svlan_tag()
+    }
+
+    fn has_tag(&self) -> bool {
+        let criteria = &self.criteria;
+        self.has_second_tag || criteria.first_prio() != 0 || criteria.first_cfi() || criteria.first_vid() != 0
+    }
+
+    fn is_not_ip(&self) -> bool {
+        self.criteria.ethertype() == u16::MAX && ![IPV4, IPV6].contains(&self.value.ethertype())
+    }
+
+    /// Frames of other protocols are no fragments, so that alone does not count.
+    fn is_ip(&self) -> bool {
+        let criteria = &self.criteria;
+        let addresses = [criteria.src_ipv4_src_ipv6(), criteria.dst_ipv4_dst_ipv6()];
+        self.has_payload
+            || self.has_l4()
+            || self.is_fragment()
+            || criteria.ip_protocol() != 0
+            || criteria.ip_dscp() != 0
+            || criteria.ip_ecn() != 0
+            || criteria.ttl_hoplimit() != 0
+            || criteria.ipv4_ihl() != 0
+            || addresses.iter().any(|address| address.as_bytes().iter().any(|byte| *byte != 0))
+    }
+
+    fn is_fragment(&self) -> bool {
+        self.value.frag()
+    }
+
+    /// Fields of headers that no fragment has, or that cards do not look for there.
+    fn has_l4(&self) -> bool {
+        let criteria = &self.criteria;
+        let ports = [criteria.tcp_sport(), criteria.tcp_dport(), criteria.udp_sport(), criteria.udp_dport()];
+        self.has_payload || criteria.tcp_flags() != 0 || ports.iter().any(|port| *port != 0)
+    }
+}

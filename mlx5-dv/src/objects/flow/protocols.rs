@@ -1,0 +1,208 @@
+//! Header fields of further protocols that flow rules match: GRE, GENEVE, MPLS, ICMP and others.
+
+use mlx5_prm::flow::{FteMatchMpls, GreKey};
+
+use super::fields::{Fields, IPV4, IPV6, TCP};
+use super::matching::FlowMatch;
+
+/// EtherType.
+const MPLS: u16 = 0x8847;
+/// IP protocols.
+const ICMP: u8 = 1;
+const GRE: u8 = 47;
+const ESP: u8 = 50;
+const ICMPV6: u8 = 58;
+/// UDP's destination ports.
+const GTPU_PORT: u16 = 2152;
+const VXLAN_GPE_PORT: u16 = 4790;
+const ROCE_PORT: u16 = 4791;
+const GENEVE_PORT: u16 = 6081;
+
+impl FlowMatch {
+    /// Length of IPv4's header with options, in words of four bytes: 5 without options. 4 bits. In tables of received
+    /// frames alone.
+    pub fn ipv4_header_words(self, words: u8) -> Self {
+        let fields = Fields::none().outer(|set, mask| _ = set.w().ipv4_ihl(if mask { 0xf } else { words & 0xf }));
+        self.and_within("IPv4 header words", words.into(), 4, fields.ethertype(IPV4))
+    }
+
+    /// Flow label of IPv6, 20 bits.
+    pub fn flow_label(self, label: u32) -> Self {
+        let fields = Fields::none()
+            .misc(|set, mask| _ = set.w().outer_ipv6_flow_label(if mask { 0xf_ffff } else { label & 0xf_ffff }));
+        self.and_within("IPv6 flow label", label, 20, fields.ethertype(IPV6))
+    }
+
+    /// Sequence number of TCP.
+    pub fn tcp_sequence(self, number: u32) -> Self {
+        let fields =
+            Fields::none().misc3(|set, mask| _ = set.w().outer_tcp_seq_num(if mask { u32::MAX } else { number }));
+        self.and(format_args!("TCP sequence number {number}"), fields.protocol(TCP))
+    }
+
+    /// Acknowledgement number of TCP.
+    pub fn tcp_acknowledgement(self, number: u32) -> Self {
+        let fields =
+            Fields::none().misc3(|set, mask| _ = set.w().outer_tcp_ack_num(if mask { u32::MAX } else { number }));
+        self.and(format_args!("TCP acknowledgement number {number}"), fields.protocol(TCP))
+    }
+
+    /// Type of ICMP, of IPv4.
+    pub fn icmp_type(self, kind: u8) -> Self {
+        let fields = Fields::none().misc3(|set, mask| _ = set.w().icmp_type(if mask { u8::MAX } else { kind }));
+        self.and(format_args!("ICMP type {kind}"), fields.ethertype(IPV4).protocol(ICMP))
+    }
+
+    /// Code of ICMP, of IPv4.
+    pub fn icmp_code(self, code: u8) -> Self {
+        let fields = Fields::none().misc3(|set, mask| _ = set.w().icmp_code(if mask { u8::MAX } else { code }));
+        self.and(format_args!("ICMP code {code}"), fields.ethertype(IPV4).protocol(ICMP))
+    }
+
+    /// Type of ICMPv6.
+    pub fn icmpv6_type(self, kind: u8) -> Self {
+        let fields = Fields::none().misc3(|set, mask| _ = set.w().icmpv6_type(if mask { u8::MAX } else { kind }));
+        self.and(format_args!("ICMPv6 type {kind}"), fields.ethertype(IPV6).protocol(ICMPV6))
+    }
+
+    /// Code of ICMPv6.
+    pub fn icmpv6_code(self, code: u8) -> Self {
+        let fields = Fields::none().misc3(|set, mask| _ = set.w().icmpv6_code(if mask { u8::MAX } else { code }));
+        self.and(format_args!("ICMPv6 code {code}"), fields.ethertype(IPV6).protocol(ICMPV6))
+    }
+
+    /// Security parameters index of ESP.
+    pub fn esp_spi(self, spi: u32) -> Self {
+        let fields = Fields::none().misc(|set, mask| _ = set.w().outer_esp_spi(if mask { u32::MAX } else { spi }));
+        self.and(format_args!("ESP SPI {spi:#x}"), fields.protocol(ESP))
+    }
+
+    /// GRE with payload of EtherType `protocol`: 0x6558 for frames.
+    pub fn gre(self, protocol: u16) -> Self {
+        let fields = Fields::none().misc(|set, mask| _ = set.w().gre_protocol(if mask { u16::MAX } else { protocol }));
+        self.and(format_args!("GRE of {protocol:#06x}"), fields.protocol(GRE))
+    }
+
+    /// GRE with this key.
+    pub fn gre_key(self, key: u32) -> Self {
+        let fields = Fields::none().misc(|set, mask| {
+            let mut bits = GreKey::ZERO;
+            bits.w().key(if mask { u32::MAX } else { key });
+            set.w().gre_k_present(true).gre_key(&bits);
+        });
+        self.and(format_args!("GRE key {key:#x}"), fields.protocol(GRE))
+    }
+
+    /// GRE with a key, whatever it is, or without one.
+    pub fn gre_has_key(self, wanted: bool) -> Self {
+        let fields = Fields::none().misc(|set, mask| _ = set.w().gre_k_present(mask || wanted));
+        self.and(if wanted { "GRE with a key" } else { "GRE without a key" }, fields.protocol(GRE))
+    }
+
+    /// GRE with a checksum, or without one.
+    pub fn gre_has_checksum(self, wanted: bool) -> Self {
+        let fields = Fields::none().misc(|set, mask| _ = set.w().gre_c_present(mask || wanted));
+        self.and(if wanted { "GRE with a checksum" } else { "GRE without a checksum" }, fields.protocol(GRE))
+    }
+
+    /// GRE with a sequence number, or without one.
+    pub fn gre_has_sequence(self, wanted: bool) -> Self {
+        let fields = Fields::none().misc(|set, mask| _ = set.w().gre_s_present(mask || wanted));
+        let name = if wanted { "GRE with a sequence number" } else { "GRE without a sequence number" };
+        self.and(name, fields.protocol(GRE))
+    }
+
+    /// Frames in GENEVE of network `vni`, 24 bits. What is in them: [`inner`](Self::inner).
+    pub fn geneve(self, vni: u32) -> Self {
+        let fields =
+            Fields::none().misc(|set, mask| _ = set.w().geneve_vni(if mask { 0xff_ffff } else { vni & 0xff_ffff }));
+        self.and_within("GENEVE network", vni, 24, fields.datagram(GENEVE_PORT))
+    }
+
+    /// GENEVE with payload of EtherType `protocol`: 0x6558 for frames.
+    pub fn geneve_protocol(self, protocol: u16) -> Self {
+        let fields =
+            Fields::none().misc(|set, mask| _ = set.w().geneve_protocol_type(if mask { u16::MAX } else { protocol }));
+        self.and(format_args!("GENEVE of {protocol:#06x}"), fields.datagram(GENEVE_PORT))
+    }
+
+    /// Length of GENEVE's options in words of four bytes, 6 bits.
+    pub fn geneve_option_words(self, words: u8) -> Self {
+        let fields =
+            Fields::none().misc(|set, mask| _ = set.w().geneve_opt_len(if mask { 0x3f } else { words & 0x3f }));
+        self.and_within("GENEVE option words", words.into(), 6, fields.datagram(GENEVE_PORT))
+    }
+
+    /// GENEVE's control packets (bit O, once OAM), or all that is none.
+    pub fn geneve_oam(self, wanted: bool) -> Self {
+        let fields = Fields::none().misc(|set, mask| _ = set.w().geneve_oam(mask || wanted));
+        self.and(format_args!("GENEVE OAM {}", u8::from(wanted)), fields.datagram(GENEVE_PORT))
+    }
+
+    /// VXLAN-GPE of network `vni`, 24 bits.
+    pub fn vxlan_gpe(self, vni: u32) -> Self {
+        let fields = Fields::none()
+            .misc3(|set, mask| _ = set.w().outer_vxlan_gpe_vni(if mask { 0xff_ffff } else { vni & 0xff_ffff }));
+        self.and_within("VXLAN-GPE network", vni, 24, fields.datagram(VXLAN_GPE_PORT))
+    }
+
+    /// Next protocol of VXLAN-GPE: 1 for IPv4, 2 for IPv6, 3 for frames.
+    pub fn vxlan_gpe_next_protocol(self, protocol: u8) -> Self {
+        let fields = Fields::none()
+            .misc3(|set, mask| _ = set.w().outer_vxlan_gpe_next_protocol(if mask { u8::MAX } else { protocol }));
+        self.and(format_args!("VXLAN-GPE of {protocol}"), fields.datagram(VXLAN_GPE_PORT))
+    }
+
+    /// Tunnel endpoint identifier of GTP-U.
+    pub fn gtpu_teid(self, teid: u32) -> Self {
+        let fields = Fields::none().misc3(|set, mask| _ = set.w().gtpu_teid(if mask { u32::MAX } else { teid }));
+        self.and(format_args!("GTP-U TEID {teid:#x}"), fields.datagram(GTPU_PORT))
+    }
+
+    /// Message type of GTP-U: 255 for packets of users.
+    pub fn gtpu_message_type(self, kind: u8) -> Self {
+        let fields = Fields::none().misc3(|set, mask| _ = set.w().gtpu_msg_type(if mask { u8::MAX } else { kind }));
+        self.and(format_args!("GTP-U message type {kind}"), fields.datagram(GTPU_PORT))
+    }
+
+    /// Destination queue pair of RoCE packets, 24 bits. For frames that are sent: those that are received go to the
+    /// card's own RoCE, and reach no table of this driver.
+    pub fn bth_destination_qp(self, qpn: u32) -> Self {
+        let fields =
+            Fields::none().misc(|set, mask| _ = set.w().bth_dst_qp(if mask { 0xff_ffff } else { qpn & 0xff_ffff }));
+        self.and_within("RoCE destination QP", qpn, 24, fields.datagram(ROCE_PORT))
+    }
+
+    /// Label of the outer MPLS header, 20 bits.
+    pub fn mpls_label(self, label: u32) -> Self {
+        let fields = mpls(|entry, mask| _ = entry.w().mpls_label(if mask { 0xf_ffff } else { label & 0xf_ffff }));
+        self.and_within("MPLS label", label, 20, fields)
+    }
+
+    /// Traffic class (once EXP) of the outer MPLS header, 3 bits.
+    pub fn mpls_traffic_class(self, class: u8) -> Self {
+        let fields = mpls(|entry, mask| _ = entry.w().mpls_exp(if mask { 7 } else { class & 7 }));
+        self.and_within("MPLS traffic class", class.into(), 3, fields)
+    }
+
+    /// Whether the outer MPLS header is the last.
+    pub fn mpls_bottom_of_stack(self, wanted: bool) -> Self {
+        let fields = mpls(|entry, mask| _ = entry.w().mpls_s_bos(mask || wanted));
+        self.and(format_args!("MPLS bottom of stack {}", u8::from(wanted)), fields)
+    }
+
+    /// Time to live of the outer MPLS header.
+    pub fn mpls_ttl(self, ttl: u8) -> Self {
+        let fields = mpls(|entry, mask| _ = entry.w().mpls_ttl(if mask { u8::MAX } else { ttl }));
+        self.and(format_args!("MPLS time to live {ttl}"), fields)
+    }
+}
+
+/// Fields of the outer MPLS header.
+fn mpls(fill: impl Fn(&mut FteMatchMpls, bool)) -> Fields {
+    Fields::none().ethertype(MPLS).misc2(|set, mask| {
+        let mut entry = FteMatchMpls::ZERO;
+        fill(&mut entry, mask);
+        set.w().outer_first_mpls(&entry);
+    })
+}
