@@ -36,6 +36,7 @@ const PINGPONG: &str = "devx::libmlx5_is_at_the_other_end";
 const SHARED: &str = "devx::shared_receives_are_those_of_libmlx5";
 const XRC: &str = "three_ways::messages_name_shared_queues_of_libmlx5_and_of_ours";
 const XRC_DEVX: &str = "devx::xrc_is_that_of_libmlx5";
+const OPERATIONS: &str = "devx::operations_are_those_of_libmlx5";
 const XRC_DOMAIN: &str = "devx::processes_share_an_xrc_domain";
 const KEYS: &str = "devx::keys_open_and_close_for_libmlx5";
 const SHARING: &str = "devx::processes_share_what_they_export";
@@ -393,7 +394,7 @@ const QUEUE_PAIRS: &[Row] = &[
         ],
         EVERY,
         "RC, UC, XRC, DC, UD",
-        [PINGPONG, "devx::atomics_are_those_of_libmlx5", KEYS, XRC, DIVIDED, "tshark::what_the_card_has_divided_is_well_formed"],
+        [OPERATIONS, PINGPONG, "devx::atomics_are_those_of_libmlx5", KEYS, XRC, DIVIDED, "tshark::what_the_card_has_divided_is_well_formed"],
         "SEND, RDMA WRITE (both with and without immediate), SEND with invalidate, RDMA READ, atomics, NOP; inline data, \
          scatter/gather, fences, solicited events. Raw packets also with segmentation (TSO: `SendBatch::send_large`, in tunnels \
          `SendBatch::send_large_in_tunnel`); that of datagrams is for IPoIB, which RoCE has not"

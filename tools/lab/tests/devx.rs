@@ -66,6 +66,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
         "data_in_order",
         "dma_buf",
         "dynamic",
+        "operations",
         "ece",
         "fast_keys",
         "moderation",
@@ -92,6 +93,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     atomics_are_those_of_libmlx5(&lab)?;
     keys_open_and_close_for_libmlx5(&lab)?;
     dynamic_connections_are_those_of_libmlx5(&lab)?;
+    operations_are_those_of_libmlx5(&lab)?;
     groups_are_those_of_librdmacm(&lab)?;
     our_clock_is_that_of_libmlx5(&lab)?;
     bytes_come_in_the_order_that_libmlx5_tells(&lab)?;
@@ -493,6 +495,23 @@ fn dynamic_connections_are_those_of_libmlx5(lab: &Lab) -> TestResult {
         for said in [by_ours, by_theirs] {
             for part in ["8 rounds\n", "8 rounds answered", "a wrong access key is refused"] {
                 assert!(said.contains(part), "{said}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes, reads, atomics and messages with immediate data of each service, libmlx5 at either end.
+fn operations_are_those_of_libmlx5(lab: &Lab) -> TestResult {
+    for service in ["rc", "uc", "xrc"] {
+        let theirs = format!("{C_PROGRAMS}/operations mlx5_1 0 {service}");
+        let ours = format!("operations -d devx:mlx5_0 --service {service}");
+        let by_ours = lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
+        let server = lab.serve_tcp("", &format!("{ours} --listen"))?;
+        let by_theirs = lab.call(server, &format!("{FAR} {theirs} 10.0.0.1"))?;
+        for said in [by_ours, by_theirs] {
+            for part in ["8 rounds by", "8 rounds answered"] {
+                assert!(said.contains(part), "{service}: {said}");
             }
         }
     }

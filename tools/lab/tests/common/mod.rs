@@ -62,6 +62,7 @@ pub fn build() -> Result<Build, Report> {
         "rules",
         "atomics",
         "dynamic",
+        "operations",
         "fast_keys",
         "shared",
         "dma_buf",
