@@ -2,8 +2,8 @@
 //! extended reliable (XRC), whose messages name a shared receive queue.
 //!
 //! The server sends the address of its memory. In each round the client writes a pattern there and, if the service has
-//! them, reads it back and changes two numbers behind it by atomics; else it writes the numbers. Then it sends a message
-//! with immediate data. The server checks pattern and numbers, and answers.
+//! them, reads it back and changes two numbers behind it by atomics; else it writes the numbers. Then it sends a
+//! message with immediate data. The server checks pattern and numbers, and answers.
 //!
 //! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
 //! They exchange three numbers each and link-local GIDs, in the format of `ibv_rc_pingpong`: of the queue pair that

@@ -8,7 +8,8 @@ use super::object::{DestroyError, Object, destroy_sole};
 use crate::device::Device;
 use crate::error::Error;
 
-/// A set of counters that any number of receive queues, queue pairs and targets share. PRM "Queue Counters"; `counter_set_id` of contexts.
+/// A set of counters that any number of receive queues, queue pairs and targets share. PRM "Queue Counters";
+/// `counter_set_id` of contexts.
 #[derive(Debug)]
 pub struct QueueCounter {
     id: u8,

@@ -1,5 +1,5 @@
-//! The extension of a queue pair's context, streams of DC initiators, and what a working queue pair changes by its second
-//! mask.
+//! The extension of a queue pair's context, streams of DC initiators, and what a working queue pair changes by its
+//! second mask.
 
 use mlx5_prm::cmd::{CreateQpIn, QpContextExtension, Rts2rtsQpIn};
 use mlx5_prm::ctx::Qpc;

@@ -40,8 +40,13 @@ impl Stranger {
         let mut options = ConnectionOptions::default();
         (options.send_depth, options.recv_depth) = (CHUNKS as u32, CHUNKS as u32);
         options.path_mtu = Some(PathMtu::Mtu1024);
-        options.rts =
-            RtsAttributes { timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 1, ..RtsAttributes::new(0) };
+        options.rts = RtsAttributes {
+            timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            max_rd_atomic: Some(1),
+            ..RtsAttributes::new(0)
+        };
         let mut connection = Connection::new(&pd, options).unwrap();
         let region = ExclusiveRegion::allocate(&pd, 2 * CHUNKS * CHUNK).unwrap();
         let mut free = region.buffers(CHUNK).unwrap();

@@ -25,8 +25,8 @@ use report::Row;
     mlx5 perf packet tx -d vfio:0000:af:00.0 --to 0c:42:a1:00:00:01 -s 64,128,1518\n  \
     mlx5 perf packet lat -d vfio:0000:3b:00.0 --peer vfio:0000:af:00.0    there and back, by the card's times")]
 pub struct Arguments {
-    /// tx: send; rx: receive; forward: send back what arrives, of two ends all that the other sends as fast as it can; lat: send one frame at a time, which the other end
-    /// (forward) sends back.
+    /// tx: send; rx: receive; forward: send back what arrives (with both ends here, as fast as the other can send);
+    /// lat: send one frame at a time, which the other end (forward) sends back.
     #[arg(value_enum)]
     mode: Mode,
     /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock; sim is two functions of a software card, with
