@@ -400,6 +400,44 @@ fn rules(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     testpmd.says(&["flow flush 0", "stop"])
 }
 
+/// Rules by headers that follow IP's: DPDK writes what they match, and `a`'s kernel the frames, of which each rule
+/// counts its own alone.
+fn rules_of_headers(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
+    const COUNT: usize = 10;
+    testpmd.forward("rxonly")?;
+    for (pattern, queue) in [
+        ("icmp type is 8", 1),
+        ("gre k_bit is 1 / gre_key value is 7", 2),
+        ("gre k_bit is 1 / gre_key value is 8", 3),
+        ("gre k_bit is 0", 3),
+    ] {
+        let rule =
+            format!("flow create 0 ingress pattern eth / ipv4 / {pattern} / end actions count / queue index {queue}");
+        let said = testpmd.say(&format!("{rule} / end"))?;
+        assert!(said.contains(" created"), "{pattern}: {said}");
+    }
+    rig.check(&format!("modprobe ip_gre; {TUNNEL}"))?;
+    rig.check(&format!(
+        "for each in $(seq {COUNT}); do ip netns exec a busybox ping -q -c 1 -W 1 10.0.0.9 & done; wait
+        ip netns exec a bash -c 'for each in $(seq {COUNT}); do echo > /dev/udp/10.9.0.2/7; done'"
+    ))?;
+    testpmd.await_frames(2 * COUNT as u64)?;
+    for (rule, hits) in [COUNT, COUNT, 0, 0].into_iter().enumerate() {
+        let counted = testpmd.say(&format!("flow query 0 {rule} count"))?;
+        assert!(counted.contains(&format!("hits: {hits}\n")), "rule {rule}: {counted}");
+    }
+    assert_eq!(testpmd.by_queue()?[1..], [COUNT as u64, COUNT as u64, 0]);
+    rig.check("ip -n a link del gre7")?;
+    testpmd.says(&["flow flush 0", "stop"])
+}
+
+/// A tunnel of `a`'s to the address that nobody has, with a key.
+const TUNNEL: &str = "
+ip -n a link add gre7 type gre local 10.0.0.1 remote 10.0.0.9 key 7
+ip -n a addr add 10.9.0.1/24 dev gre7
+ip -n a link set gre7 up
+";
+
 /// `a` hears its own datagrams back, with addresses and ports swapped, and finds their contents unchanged.
 fn swaps(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     testpmd.say("set portlist 0")?;
@@ -720,7 +758,10 @@ fn testpmd_forwards_between_two_kernels() -> TestResult {
     // The last steps change the ports, and leave them so.
     let steps: [(&str, &[Step]); 2] = [
         ("dv_flow_en=0", &[forwards, rules]),
-        ("dv_flow_en=1", &[forwards, swaps, returns_ours, sends, rules, spreads, times, send_times, offloads]),
+        (
+            "dv_flow_en=1",
+            &[forwards, swaps, returns_ours, sends, rules, rules_of_headers, spreads, times, send_times, offloads],
+        ),
     ];
     for (flows, steps) in steps {
         let mut testpmd = rig.testpmd(flows, "--rxq=4 --txq=4 --rss-udp")?;
