@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -345,16 +346,29 @@ impl RSocket {
     /// Where the next bytes go: if the present target is full, the next one of the list, once the other end has written
     /// that.
     fn target(&mut self) -> Target {
-        if self.sending.target.len == 0 {
-            let (mut bytes, at) = ([0; TARGET], RING + self.sending.entry * TARGET);
-            self.region.read(at, &mut bytes);
-            let next = Target::read(bytes, false);
-            if next.len > 0 {
-                self.region.write(at, &[0; TARGET]);
-                (self.sending.target, self.sending.entry) = (next, (self.sending.entry + 1) % TARGETS);
-            }
+        if self.sending.target.len == 0
+            && let Some(next) = self.next_target()
+        {
+            (self.sending.target, self.sending.entry) = (next, (self.sending.entry + 1) % TARGETS);
         }
         self.sending.target
+    }
+
+    /// The next entry of the list, which the card may be writing meanwhile. Its length comes last, and is read first:
+    /// with it the address is there, too. rsockets also counts on cards that write a message's bytes in their order
+    /// ([`QueuePair::data_in_order`](mlx5_dv::objects::QueuePair::data_in_order)).
+    fn next_target(&mut self) -> Option<Target> {
+        let (mut bytes, at) = ([0; TARGET], RING + self.sending.entry * TARGET);
+        let (address, length) = bytes.split_at_mut(TARGET / 2);
+        self.region.read(at + TARGET / 2, length);
+        fence(Ordering::Acquire);
+        self.region.read(at, address);
+        let next = Target::read(bytes, false);
+        if next.len == 0 {
+            return None;
+        }
+        self.region.write(at, &[0; TARGET]);
+        Some(next)
     }
 
     /// Receives `bytes`, and checks that they are the next ones of the pattern.
