@@ -18,7 +18,7 @@ use crate::machine::{
     Agreed, CallError, Config, ConnectionId, Event, Machine, Parameters, Path, Route, State, Transmit,
 };
 use crate::message::{Gid, Service, address_of};
-use crate::path::{attributes, known_mac, path_to};
+use crate::path::{CardLimits, attributes, known_mac, path_to};
 
 /// Queue pair number for general services.
 const GSI_QPN: u32 = 1;
@@ -83,7 +83,8 @@ impl OwnedManager {
         if route.source_port == 0 {
             route.source_port = self.port();
         }
-        Ok(self.machine.connect(self.clock.now(), path, Service::tcp(remote.port()), route, parameters)?)
+        let parameters = CardLimits::of(&self.device).within(parameters);
+        Ok(self.machine.connect(self.clock.now(), path, Service::tcp(remote.port()), route, &parameters)?)
     }
 
     pub(crate) fn resolve(&mut self, remote: SocketAddr, private_data: &[u8]) -> Result<ConnectionId, ManagerError> {
@@ -92,7 +93,8 @@ impl OwnedManager {
     }
 
     pub(crate) fn accept(&mut self, id: ConnectionId, parameters: &Parameters) -> Result<(), ManagerError> {
-        Ok(self.machine.accept(self.clock.now(), id, parameters)?)
+        let parameters = CardLimits::of(&self.device).within(parameters);
+        Ok(self.machine.accept(self.clock.now(), id, &parameters)?)
     }
 
     pub(crate) fn ready(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), ManagerError> {
@@ -144,7 +146,7 @@ impl OwnedManager {
             Some(path) => path,
             None => self.resolved_path(&agreed.path)?,
         };
-        Ok(attributes(&agreed, path))
+        Ok(attributes(CardLimits::of(&self.device), &agreed, path))
     }
 
     pub(crate) fn poll(&mut self) -> Result<Option<(ConnectionId, Event)>, ManagerError> {

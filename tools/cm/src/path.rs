@@ -6,7 +6,7 @@ use mlx5_dv::objects::{AddressPath, RtrAttributes, RtsAttributes};
 use mlx5_dv::{Device, Mac};
 
 use crate::error::ManagerError;
-use crate::machine::{Agreed, Path};
+use crate::machine::{Agreed, Parameters, Path};
 use crate::message::{Gid, address_of, gid_of};
 
 /// Path to `remote` from the local GID of the same kind: link-local or not, IPv4 or IPv6.
@@ -38,13 +38,39 @@ pub(crate) fn known_mac(device: &Device, gid: Gid) -> Option<Mac> {
     own.or_else(|| AddressPath::link_local(gid).map(|path| path.mac))
 }
 
-/// Attributes of the queue pair of a connection along `path`.
-pub(crate) fn attributes(agreed: &Agreed, path: AddressPath) -> (RtrAttributes, RtsAttributes) {
+/// How many READs and atomics a card can have in flight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CardLimits {
+    /// Of the remote.
+    responder_resources: u8,
+    /// Of its own.
+    initiator_depth: u8,
+}
+
+impl CardLimits {
+    pub(crate) fn of(device: &Device) -> Self {
+        let most = |log: u8| 1 << log.min(7);
+        let caps = device.caps();
+        CardLimits { responder_resources: most(caps.log_max_ra_res_qp), initiator_depth: most(caps.log_max_ra_req_qp) }
+    }
+
+    /// `parameters`, but no more in flight than the card can have.
+    pub(crate) fn within(self, parameters: &Parameters) -> Parameters {
+        Parameters {
+            responder_resources: parameters.responder_resources.min(self.responder_resources),
+            initiator_depth: parameters.initiator_depth.min(self.initiator_depth),
+            ..parameters.clone()
+        }
+    }
+}
+
+/// Attributes of the queue pair of a connection along `path`. The offer of a request may be beyond the limits.
+pub(crate) fn attributes(limits: CardLimits, agreed: &Agreed, path: AddressPath) -> (RtrAttributes, RtsAttributes) {
     let path =
         AddressPath { traffic_class: agreed.route.traffic_class, service_level: agreed.route.service_level, ..path };
     let rtr = RtrAttributes {
         path_mtu: Some(agreed.route.path_mtu),
-        max_dest_rd_atomic: Some(agreed.responder_resources),
+        max_dest_rd_atomic: Some(agreed.responder_resources.min(limits.responder_resources)),
         ..RtrAttributes::new(agreed.remote_qpn, agreed.rq_psn, path)
     };
     let rts = RtsAttributes {
@@ -52,7 +78,24 @@ pub(crate) fn attributes(agreed: &Agreed, path: AddressPath) -> (RtrAttributes, 
         timeout: agreed.route.local_ack_timeout,
         retry_count: agreed.route.retry_count,
         rnr_retry: agreed.rnr_retry_count,
-        max_rd_atomic: Some(agreed.initiator_depth),
+        max_rd_atomic: Some(agreed.initiator_depth.min(limits.initiator_depth)),
     };
     (rtr, rts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_offered_beyond_the_card_is_cut() {
+        let limits = CardLimits { responder_resources: 16, initiator_depth: 8 };
+        let path = AddressPath::new([0; 16], Mac([0; 6]));
+        for (offered, cut) in [((128, 128), (Some(16), Some(8))), ((2, 3), (Some(2), Some(3)))] {
+            let mut agreed = Agreed::none(Path { local: [0; 16], remote: [0; 16] });
+            (agreed.responder_resources, agreed.initiator_depth) = offered;
+            let (rtr, rts) = attributes(limits, &agreed, path);
+            assert_eq!((rtr.max_dest_rd_atomic, rts.max_rd_atomic), cut);
+        }
+    }
 }

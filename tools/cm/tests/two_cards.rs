@@ -73,6 +73,28 @@ fn connection(device: &Arc<Device>) -> (Connection, Arc<MemoryRegion>) {
 }
 
 #[test]
+fn no_more_reads_are_agreed_on_than_the_cards_can_have_in_flight() {
+    let mut pair = Pair::new(4, 0);
+    let (mut near, _near_region) = connection(&pair.devices[0]);
+    let (mut far, _far_region) = connection(&pair.devices[1]);
+    let wants = |qpn| Parameters { initiator_depth: 200, responder_resources: 200, ..Parameters::new(qpn, 0) };
+    let remote = pair.remote();
+    pair.managers[0].connect(remote, Route::default(), &wants(near.queue_pair().qpn())).unwrap();
+
+    let (1, theirs, Event::ConnectRequest { .. }) = pair.event().unwrap() else { panic!() };
+    let (rtr, rts) = pair.managers[1].attributes(theirs).unwrap();
+    assert_eq!((rtr.max_dest_rd_atomic, rts.max_rd_atomic), (Some(16), Some(16)));
+    far.connect_by(&rtr, &rts).unwrap();
+    pair.managers[1].accept(theirs, &wants(far.queue_pair().qpn())).unwrap();
+
+    let (0, ours, Event::ConnectResponse { .. }) = pair.event().unwrap() else { panic!() };
+    let agreed = pair.managers[0].agreed(ours).unwrap();
+    assert_eq!((agreed.responder_resources, agreed.initiator_depth), (16, 16));
+    let (rtr, rts) = pair.managers[0].attributes(ours).unwrap();
+    near.connect_by(&rtr, &rts).unwrap();
+}
+
+#[test]
 fn queue_pairs_are_connected_by_what_both_agree_on_and_carry_messages() {
     for (seed, loss) in [(1, 0), (2, 50_000), (3, 200_000)] {
         let mut pair = Pair::new(seed, loss);

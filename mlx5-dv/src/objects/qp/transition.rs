@@ -163,11 +163,11 @@ impl QueuePair {
             return Err(self.forbidden(*state, "ready_to_send", "RTR", QpState::Rtr));
         }
         attributes.check()?;
-        let most = self.device().caps().log_max_ra_req_qp;
-        let log_sra_max = log_outstanding("max_rd_atomic", attributes.max_rd_atomic, "log_max_ra_req_qp", most)?;
         let (mut command, mut context) = (Rtr2rtsQpIn::default(), Qpc::default());
         context.w().pm_state(PathMigration::Migrated).next_send_psn(attributes.sq_psn);
         if self.is_reliable() {
+            let most = self.device().caps().log_max_ra_req_qp;
+            let log_sra_max = log_outstanding("max_rd_atomic", attributes.max_rd_atomic, "log_max_ra_req_qp", most)?;
             let mut path = Ads::default();
             path.w().ack_timeout(attributes.timeout);
             context

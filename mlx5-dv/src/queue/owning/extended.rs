@@ -119,8 +119,8 @@ pub struct XrcConnection {
 }
 
 impl XrcConnection {
-    /// Creates the queue pairs in `domain`, in INIT. `recv_depth` of `options` is ignored;
-    /// `real_time` is of its sends.
+    /// Creates the queue pairs in `domain`, in INIT. `recv_depth` of `options` is ignored; `real_time` and `counter`
+    /// are of its sends.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].

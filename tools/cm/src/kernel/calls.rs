@@ -11,6 +11,7 @@ use super::{KernelManager, Link, Listener, refused};
 use crate::error::ManagerError;
 use crate::machine::{Agreed, CallError, ConnectionId, Event, Parameters, Path, Route, State, limits};
 use crate::message::Service;
+use crate::path::CardLimits;
 
 /// How long the kernel may take to find the remote.
 const RESOLUTION: Duration = Duration::from_secs(10);
@@ -158,6 +159,7 @@ impl KernelManager {
         }
         let state = if service.space == RdmaPortSpace::Udp { State::SidrReqSent } else { State::ReqSent };
         let mut link = Link::new(id, state, service, path);
+        let parameters = CardLimits::of(&self.device).within(parameters);
         link.agreed.local_qpn = parameters.qpn;
         link.agreed.responder_resources = parameters.responder_resources;
         link.agreed.initiator_depth = parameters.initiator_depth;
@@ -170,6 +172,7 @@ impl KernelManager {
 
     pub(crate) fn accept(&mut self, id: ConnectionId, parameters: &Parameters) -> Result<(), ManagerError> {
         limits::of_parameters(parameters, "REP", limits::REP_DATA)?;
+        let parameters = &CardLimits::of(&self.device).within(parameters);
         let link = self.must_be(id, &[State::ReqReceived], "accept", "a ConnectRequest without an answer")?;
         if parameters.psn != link.agreed.rq_psn {
             check_psn(parameters.psn, "take rq_psn of ConnectionManager::attributes, or 0")?;

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use crate::error::ManagerError;
 use crate::machine::{Agreed, CallError, Config, ConnectionId, Event, State};
 use crate::message::Service;
-use crate::path::{attributes, path_to};
+use crate::path::{CardLimits, attributes, path_to};
 pub(crate) use addresses::Addresses;
 
 /// Looks in vain after which a program that polls without sleeping looks less often.
@@ -156,7 +156,7 @@ impl KernelManager {
         let link = self.link(id)?;
         let mut path = self.addresses.path(&self.device, &link.agreed.path, link.gid_index)?;
         path.hop_limit = link.agreed.route.hop_limit;
-        Ok(attributes(&link.agreed, path))
+        Ok(attributes(CardLimits::of(&self.device), &link.agreed, path))
     }
 
     pub(crate) fn path(&self, remote: IpAddr) -> Result<AddressPath, ManagerError> {

@@ -100,9 +100,9 @@ pub struct Parameters {
     /// connection manager uses it. On `devx:` the kernel chooses it, and this is 0, or for an answer what
     /// [`attributes`](crate::ConnectionManager::attributes) says.
     pub psn: u32,
-    /// Maximum number of the remote's outstanding READs and atomics. Default: 16.
+    /// Maximum number of the remote's outstanding READs and atomics. Default: 16. The card's own limit counts, too.
     pub responder_resources: u8,
-    /// Number of our own outstanding READs and atomics that we want. Default: 16.
+    /// Number of our own outstanding READs and atomics that we want. Default: 16. The card's own limit counts, too.
     pub initiator_depth: u8,
     /// Number of the remote's retries if we have no receive posted, 0 to 6; 7 means no limit. Default: 7.
     pub rnr_retry_count: u8,
