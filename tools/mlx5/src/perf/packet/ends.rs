@@ -39,6 +39,13 @@ pub struct Load {
     pub flows: u16,
 }
 
+impl Load {
+    /// The frames of queue `index`, of `count`.
+    fn share(&self, index: usize, count: u64) -> u64 {
+        self.frames / count + u64::from((index as u64) < self.frames % count)
+    }
+}
+
 /// How threads that receive know the end.
 #[derive(Default)]
 pub struct Stop {
@@ -134,20 +141,15 @@ impl End {
     /// Sends all frames.
     pub fn transmit(mut self, to: Mac, load: &Load) -> Result<Row, Failure> {
         let (count, mac) = (self.queues.len() as u64, self.mac);
-        let counted = self.each(|index, queue| {
-            let share = load.frames / count + u64::from((index as u64) < load.frames % count);
-            queue.transmit(&frames(to, mac, load), share, load.burst)
-        })?;
+        let counted =
+            self.each(|index, queue| queue.transmit(&frames(to, mac, load), load.share(index, count), load.burst))?;
         Ok(self.row(load, &counted))
     }
 
     /// Sends all frames, and takes those that come back.
     fn bounce(&mut self, to: Mac, load: &Load, stop: &Stop) -> Result<Vec<Counted>, Failure> {
         let (count, mac) = (self.queues.len() as u64, self.mac);
-        self.each(|index, queue| {
-            let share = load.frames / count + u64::from((index as u64) < load.frames % count);
-            queue.bounce(&frames(to, mac, load), share, load, stop)
-        })
+        self.each(|index, queue| queue.bounce(&frames(to, mac, load), load.share(index, count), load, stop))
     }
 
     /// Receives until the end.
@@ -216,7 +218,7 @@ pub fn reflect(mut sender: End, other: End, to: Mac, load: &Load) -> Result<Row,
     let counters = [&sender, &other].map(|end| Arc::clone(&end.counter));
     let lost = || counters.iter().map(|counter| counter.out_of_buffer()).sum::<Result<u32, _>>();
     let before = lost()?;
-    let counted = std::thread::scope(|scope| {
+    let (sender, counted) = std::thread::scope(|scope| {
         let forwarding = scope.spawn(|| other.forward(load, &there));
         let sending = scope.spawn(|| sender.bounce(to, load, &back).map(|counted| (sender, counted)));
         let gone = || Ok::<_, Failure>(u64::from(lost()?.wrapping_sub(before)) + there.dropped.load(Ordering::Relaxed));
@@ -232,9 +234,9 @@ pub fn reflect(mut sender: End, other: End, to: Mac, load: &Load) -> Result<Row,
         forwarding.join().map_err(|_| "the other end panicked")??;
         watched.and(counted)
     })?;
-    let (sender, counted) = counted;
     let row = sender.row(load, &counted);
-    Ok(Row { lost: Some(load.frames - row.frames), ..row })
+    // On a wire, frames of others may look like ours.
+    Ok(Row { lost: Some(load.frames.saturating_sub(row.frames)), ..row })
 }
 
 /// Waits until `count` has reached `frames`, or has not moved for [`IDLE`] after it first did: a wire loses frames that
