@@ -9,8 +9,8 @@ use mlx5_dv::objects::{
     QpOptions, QueuePair, ReservedQpns, Srq, SrqOptions, Uar, UmrKey, UmrKeyOptions,
 };
 use mlx5_dv::queue::{
-    CompletionQueue, ConnectionOptions, DcInitiator, DcReceiver, Done, KeyMemory, MaskedAdd, MaskedSwap, Operation,
-    Registration, RetireError, WrFlags,
+    CompletionQueue, ConnectionOptions, DcInitiator, DcReceiver, Done, FastKey, KeyMemory, MaskedAdd, MaskedSwap,
+    Operation, Registration, RetireError, WrFlags,
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
@@ -238,6 +238,71 @@ fn an_initiator_opens_memory_of_its_target_s_domain_until_a_message_or_itself_cl
         sim.violations().iter().map(|violation| violation.rule).collect::<Vec<_>>(),
         ["key does not allow the access"]
     );
+}
+
+#[test]
+fn a_batch_goes_to_many_targets_quietly_and_changes_keys() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let mut targets: Vec<_> = (7..10).map(|index| Target::new(&device, index)).collect();
+    let addresses: Vec<_> = targets.iter().map(|target| target.address(KEY)).collect();
+    // In the first target's protection domain, to open memory of that.
+    let pd = Arc::clone(targets[0].region.pd());
+    let mut initiator = DcInitiator::new(&pd, &ConnectionOptions::default()).unwrap();
+    let mut key = FastKey::create(&pd, UmrKeyOptions::default().entries(1)).unwrap();
+    let at = RECEIVES * ROOM;
+    for round in 0..3u64 {
+        key.push(targets[0].region.buffer(at..at + 8).unwrap()).unwrap();
+        let mut batch = initiator.batch();
+        batch.quiet();
+        let mut tickets: Vec<_> =
+            addresses.iter().map(|to| batch.send_inline(to, &round.to_ne_bytes()).unwrap()).collect();
+        let (registered, remote) =
+            batch.register(&mut key, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE).unwrap();
+        tickets.push(registered);
+        batch.signalled();
+        // The last, so that the write is done when the key closes.
+        tickets.push(batch.write_inline(&addresses[0], &(round + 1).to_ne_bytes(), remote).unwrap());
+        batch.ring();
+        for ticket in tickets {
+            let done = wait(|| initiator.poll());
+            assert_eq!((done.ticket, done.result.is_ok()), (ticket, true));
+            assert_eq!(key.settle(&done), ticket == registered);
+        }
+        initiator.batch().invalidate(&mut key).unwrap();
+        assert!(key.settle(&wait(|| initiator.poll())));
+        assert!(key.is_free() && initiator.in_flight() == 0);
+        key.parts().for_each(drop);
+        assert_eq!(number(&targets[0].region, at), round + 1);
+        for (target, index) in targets.iter_mut().zip(7..) {
+            assert_eq!(target.message(index).0, round.to_ne_bytes());
+        }
+    }
+    drop((key, initiator, targets));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn an_initiator_in_error_sends_again_after_a_reset_that_returns_what_was_in_flight() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let mut target = Target::new(&device, 7);
+    let to = target.address(KEY);
+    let (mut initiator, region) = initiator(&device);
+    for round in 0..3u8 {
+        // A key of another protection domain: the first fails, and flushes the second, of which nobody polls.
+        initiator.write(&to, region.buffer(0..8).unwrap(), region.remote()).unwrap();
+        initiator.send(&to, region.buffer(8..16).unwrap()).unwrap();
+        let error = wait(|| initiator.poll()).result.unwrap_err();
+        assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess), "{error}");
+        let buffers = initiator.reset().unwrap();
+        assert_eq!((buffers.len(), buffers[0].segment().addr), (1, region.segment(8..9).addr));
+        initiator.send_inline(&to, &[round]).unwrap();
+        sent(&mut initiator);
+        assert_eq!(target.message(7).0, [round]);
+    }
+    let rules: Vec<_> = sim.violations().iter().map(|violation| violation.rule).collect();
+    assert_eq!(rules, ["key does not allow the access"; 3]);
 }
 
 #[test]

@@ -2,11 +2,15 @@
 //! message and no buffer is lost.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_dv::Error;
-use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
-use mlx5_dv::queue::{ConnectionId, Done, Hub, HubDone, HubOptions, Left, RefusedReason, Side};
+use mlx5_dv::memory::RemoteAddress;
+use mlx5_dv::objects::{AccessFlags, Copying, DoorbellKind, MemoryRegion, Pd, UmrKeyOptions, WindowType};
+use mlx5_dv::queue::{
+    Binding, ConnectionId, Done, FastKey, FastWindow, Hub, HubDone, HubOptions, Left, RefusedReason, Side,
+};
 use mlx5_open::Sim;
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
@@ -35,7 +39,7 @@ struct End {
 }
 
 impl End {
-    fn new(pd: &std::sync::Arc<Pd>) -> End {
+    fn new(pd: &Arc<Pd>) -> End {
         let mut few = options();
         few.connections = 1;
         let hub = Hub::new(pd, few).unwrap();
@@ -238,17 +242,23 @@ fn nothing_is_lost_while_connections_come_and_go() {
 
 /// Two hubs of a connection each.
 fn pair(world: &World) -> ([Hub<()>; 2], [ConnectionId; 2]) {
+    let (_, hubs, ids) = pair_with_pds(world, options().each.send_depth);
+    (hubs, ids)
+}
+
+/// The same, with their protection domains.
+fn pair_with_pds(world: &World, send_depth: u32) -> ([Arc<Pd>; 2], [Hub<()>; 2], [ConnectionId; 2]) {
     let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
-    let mut hubs = cards.each_ref().map(|card| {
-        let pd = Pd::alloc(&world.open(card).unwrap()).unwrap();
-        Hub::new(&pd, options()).unwrap()
-    });
+    let pds = cards.each_ref().map(|card| Pd::alloc(&world.open(card).unwrap()).unwrap());
+    let mut options = options();
+    options.each.send_depth = send_depth;
+    let mut hubs = pds.each_ref().map(|pd| Hub::new(pd, options.clone()).unwrap());
     let ids = hubs.each_mut().map(|hub| hub.join(()).unwrap());
     let remotes = [0, 1].map(|at| hubs[at].local(ids[at]).unwrap());
     for (at, hub) in hubs.iter_mut().enumerate() {
         hub.connect(ids[at], &remotes[1 - at]).unwrap();
     }
-    (hubs, ids)
+    (pds, hubs, ids)
 }
 
 #[test]
@@ -277,6 +287,126 @@ fn sends_that_are_not_reported_leave_nothing_to_poll_but_their_errors() {
     let failed = near.poll().unwrap().expect("its error");
     assert!(failed.connection == a && failed.done.result.is_err() && failed.done.buffer.is_none());
     assert!(near.poll().unwrap().is_none());
+}
+
+/// The next completion of `hub`.
+fn next(hub: &mut Hub<()>) -> Done {
+    hub.wait(SOON).unwrap();
+    hub.poll().unwrap().expect("a completion").done
+}
+
+#[test]
+fn a_batch_opens_memory_by_a_key_and_a_window_and_tells_where() {
+    let world = World::new(5);
+    let (pds, [mut near, mut far], [a, b]) = pair_with_pds(&world, 16);
+    let region = MemoryRegion::allocate(&pds[0], 4096, AccessFlags::LOCAL_WRITE).unwrap();
+    region.write(0, &[7; 64]);
+    region.write(2048, &[9; 64]);
+    let mut key = FastKey::create(&pds[0], UmrKeyOptions::default().entries(1)).unwrap();
+    let mut window = FastWindow::alloc(&pds[0], WindowType::Two).unwrap();
+    for turn in 0..3 {
+        key.push(region.buffer(0..64).unwrap()).unwrap();
+        let mut batch = near.batch(a).unwrap();
+        // What follows it reports it, though a batch is quiet.
+        batch.quiet();
+        let before = batch.nop().unwrap();
+        let (registered, by_key) = batch.register(&mut key, AccessFlags::REMOTE_READ).unwrap();
+        let binding = Binding::new(2048..2112, AccessFlags::REMOTE_READ);
+        let (bound, by_window) = batch.bind(&mut window, &region, binding).unwrap();
+        let told = batch.send_inline(&by_key.addr.to_be_bytes()).unwrap();
+        batch.signalled();
+        let last = batch.nop().unwrap();
+        batch.ring();
+        for ticket in [before, registered, bound, told, last] {
+            let done = next(&mut near);
+            assert_eq!((done.ticket, done.result.is_ok()), (ticket, true), "turn {turn}");
+            assert_eq!(key.settle(&done), ticket == registered);
+            assert_eq!(window.settle(&done), ticket == bound);
+        }
+        let message = next(&mut far);
+        far.recycle(message.buffer.unwrap()).unwrap();
+        for (remote, byte) in [(by_key, 7), (by_window, 9)] {
+            let mut buffer = far.buffer().unwrap();
+            buffer.set_len(64);
+            far.read(b, buffer, remote).unwrap();
+            let done = next(&mut far);
+            done.result.unwrap();
+            let buffer = done.buffer.unwrap();
+            assert_eq!(buffer.as_slice(), [byte; 64]);
+            far.recycle(buffer).unwrap();
+        }
+        let mut batch = near.batch(a).unwrap();
+        batch.invalidate(&mut key).unwrap();
+        batch.unbind(&mut window).unwrap();
+        batch.ring();
+        for _ in 0..2 {
+            let done = next(&mut near);
+            assert!(key.settle(&done) | window.settle(&done), "{done:?}");
+        }
+        assert!(key.is_free() && window.is_free());
+        key.parts().for_each(drop);
+    }
+    // What is closed stays so: the read fails, and with it the connection.
+    let closed = RemoteAddress { addr: region.segment(0..1).addr, rkey: key.rkey() };
+    let buffer = far.buffer().unwrap();
+    far.read(b, buffer, closed).unwrap();
+    assert!(next(&mut far).result.is_err());
+}
+
+#[test]
+fn a_key_that_is_registered_outlives_a_connection_that_leaves() {
+    let world = World::new(6);
+    let (pds, [mut near, _far], [a, _]) = pair_with_pds(&world, 16);
+    let region = MemoryRegion::allocate(&pds[0], 64, AccessFlags::LOCAL_WRITE).unwrap();
+    let memory = Arc::downgrade(&region);
+    let mut key = FastKey::create(&pds[0], UmrKeyOptions::default().entries(1)).unwrap();
+    key.push(region.buffer(0..64).unwrap()).unwrap();
+    near.batch(a).unwrap().register(&mut key, AccessFlags::REMOTE_READ).unwrap();
+    drop((key, region));
+    assert!(memory.upgrade().is_some(), "the work request may be in flight");
+    near.leave(a).unwrap();
+    assert!(memory.upgrade().is_none(), "nobody reaches it any more");
+}
+
+#[test]
+fn connections_share_a_register_to_copy_work_requests_to() {
+    for (copying, kind) in [
+        (Copying::Always, DoorbellKind::BlueFlame),
+        (Copying::WhereItPays, DoorbellKind::Plain),
+        (Copying::Never, DoorbellKind::Plain),
+    ] {
+        let world = World::new(7);
+        let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+        let pds = cards.each_ref().map(|card| Pd::alloc(&world.open(card).unwrap()).unwrap());
+        let mut options = options();
+        (options.each.copying, options.each.inline_bytes) = (copying, 200);
+        let [mut near, mut far] = pds.each_ref().map(|pd| Hub::new(pd, options.clone()).unwrap());
+        let ids: Vec<_> = (0..3).map(|number| (near.join(number).unwrap(), far.join(number).unwrap())).collect();
+        for &(a, b) in &ids {
+            assert_eq!(near.doorbell_kind(a), None, "before it is connected");
+            far.connect(b, &near.local(a).unwrap()).unwrap();
+            near.connect(a, &far.local(b).unwrap()).unwrap();
+            assert_eq!(near.doorbell_kind(a), Some(kind), "{copying:?}");
+        }
+        // In turns, so that one copies while the card reads what another has. The card compares each copy with its work
+        // request, and would report a difference.
+        for len in 1..=200 {
+            let message = |number: usize| vec![(len * 3 + number) as u8; len];
+            for (number, &(a, _)) in ids.iter().enumerate() {
+                near.send_inline(a, &message(number)).unwrap();
+            }
+            for _ in &ids {
+                far.wait(SOON).unwrap();
+                let HubDone { context, done, .. } = far.poll().unwrap().expect("a message");
+                assert_eq!(done.received().unwrap(), message(*context as usize));
+                far.recycle(done.buffer.unwrap()).unwrap();
+                near.wait(SOON).unwrap();
+                near.poll().unwrap().expect("a completion").done.result.unwrap();
+            }
+        }
+        near.leave(ids[0].0).unwrap();
+        assert_eq!(near.doorbell_kind(ids[0].0), None);
+    }
 }
 
 #[test]

@@ -9,9 +9,9 @@ use mlx5_dv::objects::{
     XrcTarget, Xrcd,
 };
 use mlx5_dv::queue::{
-    Completion, CompletionQueue, ConnectionOptions, ExtendedMessages, KeyMemory, MaskedAdd, MaskedSwap, Operation,
-    Refused, Registration, RemoteSrq, SendBatch, SharedReceiveQueue, Ticket, WorkError, WrFlags, XrcConnection,
-    XrcReceiver, XrcSendQueue,
+    Completion, CompletionQueue, ConnectionOptions, Done, ExtendedMessages, FastKey, KeyMemory, MaskedAdd, MaskedSwap,
+    Operation, Refused, RefusedReason, Registration, RemoteSrq, SendBatch, SharedReceiveQueue, Ticket, WorkError,
+    WrFlags, XrcConnection, XrcReceiver, XrcSendQueue,
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
@@ -323,35 +323,135 @@ fn keys_and_windows_of_the_queue_s_protection_domain_are_changed_by_it_and_inval
     stage.end_after(vec![receiver], &["key does not allow the access"]);
 }
 
+/// Two connections that own their buffers, between two domains of a card, and a receiver of both.
+struct Owning {
+    near: XrcConnection,
+    far: XrcConnection,
+    receiver: XrcReceiver,
+    region: Arc<MemoryRegion>,
+    pd: Arc<Pd>,
+    sim: Sim,
+}
+
+impl Owning {
+    fn new() -> Owning {
+        let sim = Sim::builder().build().unwrap();
+        let device = sim.open(0).unwrap();
+        let (pd, domain) = (Pd::alloc(&device).unwrap(), Xrcd::alloc(&device).unwrap());
+        let all = AccessFlags::LOCAL_WRITE
+            | AccessFlags::REMOTE_WRITE
+            | AccessFlags::REMOTE_READ
+            | AccessFlags::REMOTE_ATOMIC;
+        let region = MemoryRegion::allocate(&pd, 4096, all).unwrap();
+        let receives = SrqOptions::default().wqes(7);
+        let receiver = XrcReceiver::new(&pd, &domain, receives, CqOptions::default()).unwrap();
+        let mut options = ConnectionOptions::default();
+        (options.remote_access, options.inline_bytes) = (all.difference(AccessFlags::LOCAL_WRITE), 44);
+        let near = XrcConnection::new(&pd, &domain, options.clone()).unwrap();
+        let far = XrcConnection::new(&pd, &domain, options).unwrap();
+        let mut all = Owning { near, far, receiver, region, pd, sim };
+        all.connect();
+        all
+    }
+
+    fn connect(&mut self) {
+        self.near.connect(&self.far.local().unwrap()).unwrap();
+        self.far.connect(&self.near.local().unwrap()).unwrap();
+    }
+
+    fn to(&self) -> RemoteSrq {
+        RemoteSrq::new(self.receiver.srqn()).unwrap()
+    }
+
+    fn end(self) {
+        drop((self.near, self.far, self.receiver));
+        assert_eq!(self.sim.violations(), []);
+    }
+}
+
+/// The next completion.
+fn done(connection: &mut XrcConnection) -> Done {
+    connection.wait(SOON).unwrap();
+    connection.poll().unwrap().unwrap()
+}
+
+#[test]
+fn a_connection_s_batch_reports_quiet_work_and_changes_keys() {
+    let mut all = Owning::new();
+    let to = all.to();
+    for slot in 0..3 {
+        all.receiver.receive(all.region.buffer(1024 + 8 * slot..1032 + 8 * slot).unwrap()).unwrap();
+    }
+    let mut key = FastKey::create(&all.pd, UmrKeyOptions::default().entries(1)).unwrap();
+    key.push(all.region.buffer(2048..2056).unwrap()).unwrap();
+    let mut batch = all.near.batch();
+    batch.quiet();
+    let first = batch.send_inline(to, &1u64.to_ne_bytes()).unwrap();
+    let (registered, remote) = batch.register(&mut key, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE).unwrap();
+    let second = batch.send_inline(to, &2u64.to_ne_bytes()).unwrap();
+    batch.signalled();
+    let last = batch.nop().unwrap();
+    batch.ring();
+    assert_eq!(all.near.in_flight(), 4);
+    for ticket in [first, registered, second, last] {
+        let done = done(&mut all.near);
+        assert_eq!((done.ticket, done.result.is_ok()), (ticket, true));
+        assert_eq!(key.settle(&done), ticket == registered);
+    }
+    let heard: Vec<_> = (0..2).map(|_| received(&mut all.receiver).1.unwrap()).collect();
+    assert_eq!(heard, [1, 2]);
+    // The other end writes by the key, and closes it.
+    all.far.write_inline(to, b"by a key", remote).unwrap();
+    done(&mut all.far).result.unwrap();
+    let mut bytes = [0; 8];
+    all.region.read(2048, &mut bytes);
+    assert_eq!(&bytes, b"by a key");
+    all.far.batch().send_invalidate_inline(to, b"so long.", remote.rkey).unwrap();
+    done(&mut all.far).result.unwrap();
+    all.receiver.wait(SOON).unwrap();
+    assert!(key.settle(&all.receiver.poll().unwrap().unwrap()) && key.is_free());
+    drop(key);
+    all.end();
+}
+
+#[test]
+fn a_connection_is_connected_again_after_a_reset_that_returns_what_was_in_flight() {
+    let mut all = Owning::new();
+    let to = all.to();
+    for round in 0..3u64 {
+        // Nothing is posted for it: it is tried again and again.
+        all.region.write(0, &round.to_ne_bytes());
+        all.near.send(to, all.region.buffer(0..8).unwrap()).unwrap();
+        let buffers = all.near.reset().unwrap();
+        assert_eq!((buffers.len(), buffers[0].len(), all.near.in_flight()), (1, 8, 0));
+        assert!(all.far.reset().unwrap().is_empty());
+        let refused = all.near.send_inline(to, b"too soon").unwrap_err();
+        assert_eq!(refused.reason, RefusedReason::NotConnected);
+        all.connect();
+        all.receiver.receive(all.region.buffer(1024..1032).unwrap()).unwrap();
+        all.near.send_inline(to, &(10 + round).to_ne_bytes()).unwrap();
+        done(&mut all.near).result.unwrap();
+        assert_eq!(received(&mut all.receiver).1, Some(10 + round));
+    }
+    all.end();
+}
+
 #[test]
 fn a_connection_that_owns_its_buffers_has_every_operation() {
-    let sim = Sim::builder().build().unwrap();
-    let device = sim.open(0).unwrap();
-    let (pd, domain) = (Pd::alloc(&device).unwrap(), Xrcd::alloc(&device).unwrap());
-    let all =
-        AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
-    let region = MemoryRegion::allocate(&pd, 4096, all).unwrap();
+    let Owning { mut near, far, mut receiver, region, sim, pd: _pd } = Owning::new();
     let buffer = |at: usize| region.buffer(at..at + 8).unwrap();
     let number = |at: usize| {
         let mut bytes = [0; 8];
         region.read(at, &mut bytes);
         u64::from_ne_bytes(bytes)
     };
-    let mut receiver = XrcReceiver::new(&pd, &domain, SrqOptions::default().wqes(7), CqOptions::default()).unwrap();
-    let mut options = ConnectionOptions::default();
-    (options.remote_access, options.inline_bytes) = (all.difference(AccessFlags::LOCAL_WRITE), 44);
-    let mut near = XrcConnection::new(&pd, &domain, options.clone()).unwrap();
-    let mut far = XrcConnection::new(&pd, &domain, options).unwrap();
-    near.connect(&far.local().unwrap()).unwrap();
-    far.connect(&near.local().unwrap()).unwrap();
     for slot in 0..3 {
         receiver.receive(buffer(1024 + 8 * slot)).unwrap();
     }
     let to = RemoteSrq::new(receiver.srqn()).unwrap();
     let remote = region.remote_at(2048);
     let done = |near: &mut XrcConnection, ticket: Result<Ticket, Refused>| {
-        near.wait(SOON).unwrap();
-        let done = near.poll().unwrap().unwrap();
+        let done = done(near);
         assert_eq!(done.ticket, ticket.unwrap());
         done.result.unwrap();
     };

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use crate::barrier;
-use crate::doorbell::SendDoorbell;
+use crate::doorbell::{BlueFlame, SendDoorbell};
 use crate::mmio::Wqebb;
 use crate::sync::{AtomicBool, Ordering, UnsafeCell, spin_loop};
 
@@ -73,6 +73,20 @@ impl<D: SendDoorbell> Inner<D> {
         self.doorbell.with_mut(|doorbell| ring(unsafe { &mut *doorbell }));
         true
     }
+}
+
+impl Shared<BlueFlame> {
+    /// As [`ring_with`](SendDoorbell::ring_with), by a call: see [`BlueFlame::call_with`].
+    #[inline(always)]
+    pub fn call_with(&mut self, control: u64, wqe: &[Wqebb]) {
+        ring_out_of_line(&self.0, control, wqe);
+    }
+}
+
+/// Rings once.
+#[inline(never)]
+fn ring_out_of_line(inner: &Inner<BlueFlame>, control: u64, wqe: &[Wqebb]) {
+    inner.locked(|doorbell| doorbell.ring_with(control, wqe));
 }
 
 impl<D: SendDoorbell> SendDoorbell for Shared<D> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uar::{Arm, BlueFlame, CqDoorbell, Plain, SendDoorbell, Shared, UarPage, Wqebb};
 
-use super::uar::{PLAIN_REGISTER, Uar, blue_flame_is_there};
+use super::uar::{Copies, PLAIN_REGISTER, Uar, blue_flame_is_there};
 use crate::error::{Error, Invalid, MappingKind};
 
 /// A doorbell mode of a send queue: `queue_pair.send_queue::<BlueFlame>()`.
@@ -167,7 +167,8 @@ impl DoorbellMode for Trapped {
 }
 
 /// The best doorbell of a page: [`Trapped`] if it is not mapped, [`BlueFlame`] if it was allocated
-/// [for one queue](Uar::alloc_for_one_queue) that copies, otherwise [`Plain`].
+/// [for one queue](Uar::alloc_for_one_queue) that copies, [`Shared`]`<BlueFlame>` if it was
+/// [for several](Uar::alloc_for_queues), otherwise [`Plain`].
 // With a tag of its own: in a niche of the doorbells, it would take five instructions to tell them apart.
 #[derive(Debug)]
 #[repr(u8)]
@@ -176,6 +177,8 @@ pub enum AnyDoorbell {
     Plain(Plain),
     /// Mapped: copies what is rung for alone.
     BlueFlame(BlueFlame),
+    /// The same, of several queues.
+    SharedBlueFlame(Shared<BlueFlame>),
     /// Not mapped: rings by a call.
     Trapped(Trapped),
 }
@@ -196,7 +199,7 @@ impl Leased<AnyDoorbell> {
     pub(crate) fn kind(&self) -> DoorbellKind {
         match self.doorbell {
             AnyDoorbell::Plain(_) => DoorbellKind::Plain,
-            AnyDoorbell::BlueFlame(_) => DoorbellKind::BlueFlame,
+            AnyDoorbell::BlueFlame(_) | AnyDoorbell::SharedBlueFlame(_) => DoorbellKind::BlueFlame,
             AnyDoorbell::Trapped(_) => DoorbellKind::Trapped,
         }
     }
@@ -208,6 +211,7 @@ impl SendDoorbell for AnyDoorbell {
         match self {
             AnyDoorbell::Plain(doorbell) => doorbell.ring(control),
             AnyDoorbell::BlueFlame(doorbell) => doorbell.call_with(control, &[]),
+            AnyDoorbell::SharedBlueFlame(doorbell) => doorbell.call_with(control, &[]),
             AnyDoorbell::Trapped(doorbell) => doorbell.ring(control),
         }
     }
@@ -216,6 +220,7 @@ impl SendDoorbell for AnyDoorbell {
     fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
         match self {
             AnyDoorbell::BlueFlame(doorbell) => doorbell.call_with(control, wqe),
+            AnyDoorbell::SharedBlueFlame(doorbell) => doorbell.call_with(control, wqe),
             _ => self.ring(control),
         }
     }
@@ -224,7 +229,7 @@ impl SendDoorbell for AnyDoorbell {
     fn ring_without(&mut self, control: u64) -> bool {
         match self {
             AnyDoorbell::Plain(doorbell) => doorbell.ring(control),
-            AnyDoorbell::BlueFlame(_) => return false,
+            AnyDoorbell::BlueFlame(_) | AnyDoorbell::SharedBlueFlame(_) => return false,
             AnyDoorbell::Trapped(doorbell) => doorbell.ring(control),
         }
         true
@@ -236,12 +241,20 @@ impl DoorbellMode for AnyDoorbell {
         if !uar.is_mapped() {
             return Ok(Leased::new(AnyDoorbell::Trapped(Trapped(Arc::clone(uar))), uar));
         }
-        if !uar.copies() {
-            return Ok(Leased::new(AnyDoorbell::Plain(Plain::new(plain_registers(uar)?, PLAIN_REGISTER)), uar));
+        match uar.copied() {
+            Copies::None => Ok(Leased::new(AnyDoorbell::Plain(Plain::new(plain_registers(uar)?, PLAIN_REGISTER)), uar)),
+            Copies::OfOneQueue => {
+                let doorbell = uar.take_blue_flame(registers(uar)?);
+                let doorbell = doorbell.ok_or_else(|| {
+                    blue_flame_taken(uar, "another queue", "allocate another Uar, or one by alloc_for_queues")
+                })?;
+                Ok(Leased::exclusive(AnyDoorbell::BlueFlame(doorbell), uar))
+            }
+            Copies::OfAll => {
+                let Leased { doorbell, _lease } = Shared::<BlueFlame>::of(uar)?;
+                Ok(Leased { doorbell: AnyDoorbell::SharedBlueFlame(doorbell), _lease })
+            }
         }
-        let doorbell = uar.take_blue_flame(registers(uar)?);
-        let doorbell = doorbell.ok_or_else(|| blue_flame_taken(uar, "another queue", "allocate another Uar"))?;
-        Ok(Leased::exclusive(AnyDoorbell::BlueFlame(doorbell), uar))
     }
 }
 

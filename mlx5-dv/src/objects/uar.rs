@@ -41,6 +41,15 @@ pub enum Copying {
     Never,
 }
 
+/// Queues of a page that copy work requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    None,
+    OfOneQueue,
+    /// Any number, under a lock.
+    OfAll,
+}
+
 /// A page of doorbell registers. Use one per thread: queues that share a page should run on the same thread. PRM "User
 /// Access Region".
 #[derive(Debug)]
@@ -48,8 +57,8 @@ pub struct Uar {
     /// The plain register under a lock, created on first use.
     shared_plain: OnceLock<Shared<Plain>>,
     blue_flame: Mutex<Holder>,
-    /// Whether [`AnyDoorbell`](super::AnyDoorbell) copies.
-    copies: bool,
+    /// Of [`AnyDoorbell`](super::AnyDoorbell)s.
+    copies: Copies,
     freed: bool,
     handle: UarHandle,
     device: Arc<Device>,
@@ -58,7 +67,7 @@ pub struct Uar {
 impl Uar {
     /// Allocates a page for any doorbell. Errors: [`Error::Command`], [`Error::Io`] if it cannot be mapped.
     pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
-        Self::mapped(device, UarMapping::Uncached, false)
+        Self::mapped(device, UarMapping::Uncached, |_| Copies::None)
     }
 
     /// Allocates a page for one queue, whose [`AnyDoorbell`](super::AnyDoorbell) copies work requests as `copying`
@@ -67,10 +76,24 @@ impl Uar {
     /// # Errors
     /// As for [`alloc`](Self::alloc); for [`Copying::Always`] [`Error::Unsupported`] on a card without BlueFlame.
     pub fn alloc_for_one_queue(device: &Arc<Device>, copying: Copying) -> Result<Arc<Self>, Error> {
-        let there = blue_flame_is_there(device.caps());
-        match (copying, there) {
-            (Copying::Always, there) => there.and_then(|()| Self::mapped(device, UarMapping::WriteCombining, true)),
-            (Copying::WhereItPays, Ok(())) => Self::mapped(device, UarMapping::WriteCombining, false),
+        Self::for_queues(device, copying, Copies::OfOneQueue)
+    }
+
+    /// As [`alloc_for_one_queue`](Self::alloc_for_one_queue), for any number of queues: where they copy, they share the
+    /// register under a lock, which nobody contends for while they belong to one thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alloc_for_queues(device: &Arc<Device>, copying: Copying) -> Result<Arc<Self>, Error> {
+        Self::for_queues(device, copying, Copies::OfAll)
+    }
+
+    fn for_queues(device: &Arc<Device>, copying: Copying, copies: Copies) -> Result<Arc<Self>, Error> {
+        let where_combining = |cached| if cached == UarMapping::WriteCombining { copies } else { Copies::None };
+        match (copying, blue_flame_is_there(device.caps())) {
+            (Copying::Always, Ok(())) => Self::mapped(device, UarMapping::WriteCombining, |_| copies),
+            (Copying::Always, Err(error)) => Err(error),
+            (Copying::WhereItPays, Ok(())) => Self::mapped(device, UarMapping::WriteCombining, where_combining),
             (Copying::WhereItPays, Err(_)) | (Copying::Never, _) => Self::alloc(device),
         }
     }
@@ -78,18 +101,23 @@ impl Uar {
     /// Allocates a page for [`BlueFlame`] alone, mapped write combining if available (`devx:`). Errors: as for
     /// [`alloc`](Self::alloc).
     pub fn alloc_write_combining(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
-        Self::mapped(device, UarMapping::WriteCombining, false)
+        let alone = |cached| if cached == UarMapping::WriteCombining { Copies::OfOneQueue } else { Copies::None };
+        Self::mapped(device, UarMapping::WriteCombining, alone)
     }
 
-    /// Allocates a page; `copies`: even if it is uncached.
-    fn mapped(device: &Arc<Device>, wanted: UarMapping, copies: bool) -> Result<Arc<Self>, Error> {
+    /// Allocates a page, whose queues copy as `copies` says of its mapping.
+    fn mapped(
+        device: &Arc<Device>,
+        wanted: UarMapping,
+        copies: impl FnOnce(UarMapping) -> Copies,
+    ) -> Result<Arc<Self>, Error> {
         let handle = device.access().alloc_uar(wanted)?;
-        let copies = copies || handle.cached() == UarMapping::WriteCombining;
+        let copies = copies(handle.cached());
         tracing::debug!(
             "UAR page {:#x}: {:?}, work requests posted alone are {}copied",
             handle.uar_page(),
             handle.cached(),
-            if copies { "" } else { "not " }
+            if copies == Copies::None { "not " } else { "" }
         );
         Ok(Arc::new(Uar {
             copies,
@@ -123,7 +151,12 @@ impl Uar {
 
     /// Whether a queue with [`AnyDoorbell`](super::AnyDoorbell) copies what it posts alone.
     pub fn copies(&self) -> bool {
-        self.is_mapped() && self.copies
+        self.copied() != Copies::None
+    }
+
+    /// The queues that copy.
+    pub(crate) fn copied(&self) -> Copies {
+        if self.is_mapped() { self.copies } else { Copies::None }
     }
 
     /// The mapping of the page, if it could be mapped.

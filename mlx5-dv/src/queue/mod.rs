@@ -24,8 +24,8 @@
 //! [`SendBatch::bind_window`] binds a memory window; [`FastWindow`] does so and holds the region. [`XrcSendQueue`] is
 //! level 1 for extended reliable connections, [`SharedReceiveQueue`] for receives that several queue pairs share,
 //! [`DatagramSendQueue`] for datagrams, each with its own destination, [`DcSendQueue`] for reliable messages, each with
-//! its own target; [`DcInitiator`] and [`DcReceiver`] are level 2 for these. [`ethernet`] has levels 1 and 2 for
-//! Ethernet frames.
+//! its own target; [`XrcConnection`], [`XrcReceiver`], [`DcInitiator`] and [`DcReceiver`] are level 2 for these.
+//! [`ethernet`] has levels 1 and 2 for Ethernet frames.
 
 mod completion;
 mod error;
@@ -61,6 +61,7 @@ pub use owning::in_flight::{Done, Kept, Refused, RefusedReason, Ticket};
 pub use owning::setup::{ConnectionOptions, Peer};
 pub use receive::shared::{SharedReceiveBatch, SharedReceiveQueue};
 pub use receive::{ReceiveBatch, ReceiveQueue};
+pub use send::addressed::{AddressedMessages, Receiver};
 pub use send::datagram::{DatagramSendBatch, DatagramSendQueue, Datagrams, GRH};
 pub use send::dynamic::{DcSendQueue, DynamicMessages};
 pub use send::extended::{ExtendedMessages, RemoteSrq, XrcSendQueue};

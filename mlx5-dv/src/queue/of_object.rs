@@ -12,7 +12,7 @@ use super::send::datagram::{DatagramSendQueue, Datagrams};
 use super::send::dynamic::{DcSendQueue, DynamicMessages};
 use super::send::ethernet::EthernetSendQueue;
 use super::send::extended::{ExtendedMessages, XrcSendQueue};
-use super::send::service::{Connected, Reliable};
+use super::send::service::Connected;
 use super::send::{SendQueue, UnreliableSendQueue};
 use crate::error::{Error, Invalid};
 use crate::objects::{DATAGRAMS, DoorbellMode, QueuePair, Rq, SendLimits, Sq, Srq, log_most};
@@ -68,7 +68,7 @@ impl QueuePair {
             log_max_msg: self.device().caps().log_max_msg.min(30),
         };
         let (permit, doorbell) = self.lease_send_ring("xrc_send_queue", limits)?;
-        let service = ExtendedMessages(Reliable::new(self.device().caps()));
+        let service = ExtendedMessages::new(self.device().caps());
         Ok(SendQueue::new(service, permit, doorbell, Arc::clone(self)))
     }
 
@@ -87,7 +87,7 @@ impl QueuePair {
             log_max_msg: caps.log_max_msg.min(30),
         };
         let (permit, doorbell) = self.lease_send_ring("dc_send_queue", limits)?;
-        let service = DynamicMessages(Reliable::new(caps));
+        let service = DynamicMessages::new(caps);
         Ok(SendQueue::new(service, permit, doorbell, Arc::clone(self)))
     }
 

@@ -1,22 +1,24 @@
 //! Several work requests of a connection with one doorbell, with their buffers.
 
 use std::mem;
+use std::sync::Arc;
 
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AccessFlags, AddressHandle, AnyDoorbell, Buffer, QueuePair, ReceiveRingOwner};
+use crate::objects::{AddressHandle, AnyDoorbell, Buffer, Pd, QueuePair, ReceiveRingOwner};
 use crate::queue::completion::decode::Side;
 use crate::queue::error::PostError;
-use crate::queue::owning::fast_key::FastKey;
 use crate::queue::owning::in_flight::{InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED};
+use crate::queue::owning::orphans::Orphans;
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
 use crate::queue::send::datagram::Datagrams;
-use crate::queue::send::service::{Connected, Messages, Service};
+use crate::queue::send::service::{Connected, KeyChanging, Messages, Service};
 use crate::queue::send::wqe::WrFlags;
 use crate::queue::send::{SendBatch, SendQueue};
 
-/// Work requests of a [`Connection`](crate::queue::Connection) or of one of a [`Hub`](crate::queue::Hub), which go to
-/// the card with one doorbell: when it is [rung](Self::ring) or dropped. Each takes its buffer; one that is refused
-/// returns it and changes nothing.
+/// Work requests of a [`Connection`](crate::queue::Connection), of one of a [`Hub`](crate::queue::Hub), of an
+/// [`XrcConnection`](crate::queue::XrcConnection) or of a [`DcInitiator`](crate::queue::DcInitiator), which go to the
+/// card with one doorbell: when it is [rung](Self::ring) or dropped. Each takes its buffer; one that is refused returns
+/// it and changes nothing.
 #[derive(Debug)]
 pub struct ConnectionBatch<'a, S: Service = Messages> {
     qp: &'a QueuePair,
@@ -135,7 +137,7 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
     }
 
     /// As [`post`](Self::post), with all `buffers`, in this order. Empties `buffers`, if it succeeds.
-    fn post_all(
+    pub(super) fn post_all(
         &mut self,
         buffers: &mut Vec<Buffer>,
         post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
@@ -150,6 +152,57 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
     pub fn ring(self) {}
 }
 
+impl<'a, S: KeyChanging> ConnectionBatch<'a, S> {
+    /// A work request that does nothing but complete. Errors: [`Refused`].
+    #[inline(always)]
+    pub fn nop(&mut self) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.nop(id, flags))
+    }
+
+    /// Error if `pd`, of a key, is not the protection domain of the queue pair.
+    #[inline(always)]
+    pub(super) fn check_pd(&self, pd: &Arc<Pd>) -> Result<(), RefusedReason> {
+        if pd.is_same(self.qp.pd()) { Ok(()) } else { Err(RefusedReason::ForeignKey) }
+    }
+
+    /// Posts one work request on a key by `post`, never quiet: see [`post_signalled`](Self::post_signalled).
+    pub(super) fn post_of_key<T>(
+        &mut self,
+        post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags) -> Result<T, RefusedReason>,
+    ) -> Result<(Ticket, T), RefusedReason> {
+        let wr_id = self.in_flight.next(Side::Send)?;
+        let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
+        let posted = post(sends, wr_id, WrFlags::SIGNALLED | *self.fence)?;
+        *self.fence = sends.fence_after_update();
+        Ok((self.in_flight.keep_of_key(), posted))
+    }
+
+    /// As [`post_of_key`](Self::post_of_key), of up to `wqebbs`, of which nothing comes back.
+    #[inline(always)]
+    pub(super) fn post_unreported_of_key<T>(
+        &mut self,
+        wqebbs: u32,
+        post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags) -> Result<T, RefusedReason>,
+    ) -> Result<T, RefusedReason> {
+        let completes = self.in_flight.unreported_completes(wqebbs)?;
+        let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
+        let posted = post(sends, UNREPORTED, signalled_if(completes) | *self.fence)?;
+        *self.fence = sends.fence_after_update();
+        self.in_flight.keep_unreported(wqebbs, completes);
+        Ok(posted)
+    }
+
+    /// The number of the queue pair.
+    pub(super) fn qpn(&self) -> u32 {
+        self.qp.qpn()
+    }
+
+    /// Keys that lost their holder while a work request of the queue pair on them may be in flight.
+    pub(super) fn orphans(&self) -> &Arc<Orphans> {
+        self.in_flight.orphans()
+    }
+}
+
 /// The flag of a work request that has a CQE.
 #[inline(always)]
 fn signalled_if(completes: bool) -> WrFlags {
@@ -157,12 +210,6 @@ fn signalled_if(completes: bool) -> WrFlags {
 }
 
 impl<S: Connected> ConnectionBatch<'_, S> {
-    /// A work request that does nothing but complete. Errors: [`Refused`].
-    #[inline(always)]
-    pub fn nop(&mut self) -> Result<Ticket, Refused> {
-        self.post(None, |batch, id, flags, _| batch.nop(id, flags))
-    }
-
     /// SEND of all `buffers` as one message, in this order: as many as [`ConnectionOptions::send_sges`]. Each comes
     /// back by a [`Done`](crate::queue::Done) of its own, with the same ticket.
     ///
@@ -287,39 +334,6 @@ impl<S: Connected> ConnectionBatch<'_, S> {
             }
             Err(reason) => Err(Refused { buffer: Some(buffer), reason }),
         }
-    }
-
-    /// Fast registration as by [`Connection::register`](crate::queue::Connection::register), of which nothing comes
-    /// back: it has no [`Done`](crate::queue::Done). The remote's invalidation
-    /// ([`FastKey::settle`] of the message that it comes with), or the completion of a later
-    /// [`invalidate`](crate::queue::Connection::invalidate), says that it was done.
-    ///
-    /// If it fails, the next `Done` with an error and a ticket that no call returned is for it: the keys whose
-    /// registrations are not known to be done are lost ([`FastKey::is_lost`]) when they see it.
-    ///
-    /// # Errors
-    /// [`RefusedReason`]; the key is unchanged.
-    #[inline(always)]
-    pub fn register_unreported(
-        &mut self,
-        key: &mut FastKey,
-        access: AccessFlags,
-    ) -> Result<RemoteAddress, RefusedReason> {
-        if !key.pd().is_same(self.qp.pd()) {
-            return Err(RefusedReason::ForeignKey);
-        }
-        let wqebbs = key.most_wqebbs();
-        let completes = self.in_flight.unreported_completes(wqebbs)?;
-        let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
-        let flags = signalled_if(completes) | *self.fence;
-        // SAFETY: the buffers keep their regions registered, and nobody has a reference to a region's memory. `FastKey`
-        // keeps the regions, and the list, until the key is destroyed, or hands them to the orphans. It is free when it
-        // was invalidated, which the card does after this work request.
-        let remote = key.register(access, |key, new| unsafe { sends.register(UNREPORTED, flags, key, new) })?;
-        *self.fence = sends.fence_after_update();
-        self.in_flight.keep_unreported(wqebbs, completes);
-        key.registering(self.qp.qpn(), Ticket::UNREPORTED, self.in_flight.orphans());
-        Ok(remote)
     }
 
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].

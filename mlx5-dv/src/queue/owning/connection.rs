@@ -7,19 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::{ConnectionBatch, ConnectionReceives, alone};
-use super::fast_key::FastKey;
 use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket};
-use super::orphans::Orphans;
 use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::RemoteAddress;
-use crate::objects::{AccessFlags, AnyDoorbell, Buffer, DoorbellKind, Pd, QueuePair, RtrAttributes, RtsAttributes};
+use crate::objects::{Buffer, DoorbellKind, Pd, QueuePair, RtrAttributes, RtsAttributes};
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::{Completion, Side, WorkError};
+use crate::queue::completion::decode::{Completion, WorkError};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
-use crate::queue::send::SendBatch;
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
 
@@ -226,97 +223,6 @@ impl<S: Connected> Connection<S> {
     #[inline]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
         alone!(self.batch(), write_inline(data, remote))
-    }
-
-    /// Fast registration: opens the buffers of `key` to the remote, as one range of addresses. Returns the remote
-    /// address of the first byte, which the next message may carry. Pass the completion to [`FastKey::settle`].
-    ///
-    /// # Errors
-    /// [`RefusedReason`]; the key is unchanged.
-    pub fn register(
-        &mut self,
-        key: &mut FastKey,
-        access: AccessFlags,
-    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
-        self.check_pd(key.pd())?;
-        let remote = self.post_key(|batch, wr_id, signalled| {
-            // SAFETY: the buffers keep their regions registered, and nobody has a reference to a region's memory.
-            // `FastKey` keeps the regions, and the list, until the key is destroyed, or hands them to the orphans.
-            key.register(access, |key, new| unsafe { batch.register(wr_id, signalled, key, new) })
-        })?;
-        let ticket = self.keep_key();
-        key.registering(self.link.qp.qpn(), ticket, self.in_flight.orphans());
-        Ok((ticket, remote))
-    }
-
-    /// As [`register`](Self::register), with interleaved buffers: a piece of each buffer in turn, `turns` times.
-    /// `pieces` contains for each buffer the bytes of a piece, and the distance between the starts of its pieces.
-    ///
-    /// # Errors
-    /// As for [`register`](Self::register); [`RefusedReason::PiecesOutside`].
-    pub fn register_interleaved(
-        &mut self,
-        key: &mut FastKey,
-        access: AccessFlags,
-        turns: u32,
-        pieces: &[(u16, u16)],
-    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
-        self.check_pd(key.pd())?;
-        let remote = self.post_key(|batch, wr_id, signalled| {
-            key.register_interleaved(access, turns, pieces, |key, new| {
-                // SAFETY: as in `register`; `FastKey` checks that the pieces are inside the buffers.
-                unsafe { batch.register(wr_id, signalled, key, new) }
-            })
-        })?;
-        let ticket = self.keep_key();
-        key.registering(self.link.qp.qpn(), ticket, self.in_flight.orphans());
-        Ok((ticket, remote))
-    }
-
-    /// LOCAL_INV: closes the buffers of `key` to the remote. After the completion was passed to [`FastKey::settle`],
-    /// the key is free and returns its buffers.
-    ///
-    /// # Errors
-    /// [`RefusedReason`]; the key is unchanged.
-    pub fn invalidate(&mut self, key: &mut FastKey) -> Result<Ticket, RefusedReason> {
-        self.check_pd(key.pd())?;
-        let rkey = key.to_invalidate(self.in_flight.orphans())?;
-        self.post_key(|batch, wr_id, signalled| Ok(batch.local_invalidate(wr_id, signalled, rkey)?))?;
-        let ticket = self.keep_key();
-        key.invalidating(self.link.qp.qpn(), ticket, self.in_flight.orphans());
-        Ok(ticket)
-    }
-
-    /// Error if `pd` is not the protection domain of the connection.
-    pub(super) fn check_pd(&self, pd: &Arc<Pd>) -> Result<(), RefusedReason> {
-        if pd.is_same(self.link.qp.pd()) { Ok(()) } else { Err(RefusedReason::ForeignKey) }
-    }
-
-    /// Keys that lost their holder while a work request of this connection on them may be in flight.
-    pub(super) fn orphans(&self) -> &Arc<Orphans> {
-        self.in_flight.orphans()
-    }
-
-    /// Posts one work request on a key by `post`, and rings the doorbell. Call [`keep_key`](Self::keep_key) next.
-    pub(super) fn post_key<T>(
-        &mut self,
-        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64, WrFlags) -> Result<T, RefusedReason>,
-    ) -> Result<T, RefusedReason> {
-        self.in_flight.start_batch();
-        let wr_id = self.in_flight.next(Side::Send)?;
-        let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
-        let mut batch = queue.batch();
-        let posted = post(&mut batch, wr_id, WrFlags::SIGNALLED | self.fence)?;
-        self.fence = batch.fence_after_update();
-        batch.ring();
-        Ok(posted)
-    }
-
-    /// Records what [`post_key`](Self::post_key) posted.
-    pub(super) fn keep_key(&mut self) -> Ticket {
-        let ticket = self.in_flight.keep_of_key();
-        self.in_flight.end_batch();
-        ticket
     }
 
     /// Returns the next completed work request, with its buffer; `None` if there is none.

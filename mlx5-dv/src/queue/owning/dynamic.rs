@@ -5,6 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::addressed::addressed_calls;
+use super::batch::{ConnectionBatch, alone};
 use super::in_flight::{Done, InFlight, Refused, Ticket};
 use super::receives::Receives;
 use super::sends::{self, Sends};
@@ -21,7 +23,6 @@ use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
 use crate::queue::send::dynamic::DynamicMessages;
 use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
-use crate::queue::send::wqe::WrFlags;
 
 /// A dynamically connected target with its shared receive queue, its completion queue and the posted buffers. It
 /// receives from every [`DcInitiator`] that knows its access key. Used by one thread at a time.
@@ -98,6 +99,7 @@ event_source!(DcReceiver; cq);
 #[derive(Debug)]
 pub struct DcInitiator {
     sends: Sends<DynamicMessages>,
+    attributes: InitiatorAttributes,
 }
 
 impl DcInitiator {
@@ -126,14 +128,13 @@ impl DcInitiator {
     pub fn with_qp_options(pd: &Arc<Pd>, options: &ConnectionOptions, qp_options: QpOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, options)?;
-        let mut qp_options = qp_options.dc_initiator().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
-        (qp_options.real_time, qp_options.counter) = (options.real_time, options.counter.clone());
+        let qp_options = sends::qp_options(options, qp_options.dc_initiator());
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         let (path_mtu, rts) = (options.path_mtu, options.rts);
-        qp.activate_initiator(&InitiatorAttributes { path_mtu, rts, ..InitiatorAttributes::default() })?;
-        let mut sends = Sends::new(qp, cq, options.send_depth, "a DC initiator");
-        sends.queue = Some(sends.qp.dc_send_queue()?);
-        Ok(DcInitiator { sends })
+        let attributes = InitiatorAttributes { path_mtu, rts, ..InitiatorAttributes::default() };
+        let mut initiator = DcInitiator { sends: Sends::new(qp, cq, options, "a DC initiator"), attributes };
+        initiator.activate()?;
+        Ok(initiator)
     }
 
     /// The queue pair.
@@ -146,162 +147,24 @@ impl DcInitiator {
         self.sends.qp.reset_stream(stream)
     }
 
-    /// How it rings the doorbell.
-    pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
-        self.sends.doorbell_kind()
-    }
-
-    /// SEND of `buffer` to the target `to`. Errors: [`Refused`], with the buffer.
-    pub fn send(&mut self, to: &DcTarget, buffer: Buffer) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: `Sends::post` keeps the buffer until its completion, or until the queue pair is destroyed.
-            unsafe { batch.send(id, WrFlags::SIGNALLED, to, elements) }
-        })
-    }
-
-    /// SEND of `data`, which is copied at once. Errors: [`Refused`].
-    pub fn send_inline(&mut self, to: &DcTarget, data: &[u8]) -> Result<Ticket, Refused> {
-        self.sends.post(None, |batch, id, _| batch.send_inline(id, WrFlags::SIGNALLED, to, data))
-    }
-
-    /// As [`send`](Self::send), with immediate data.
-    pub fn send_imm(&mut self, to: &DcTarget, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.send_imm(id, WrFlags::SIGNALLED, to, imm, elements) }
-        })
-    }
-
-    /// As [`send`](Self::send); it invalidates the remote's key `rkey`.
-    pub fn send_invalidate(&mut self, to: &DcTarget, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.send_invalidate(id, WrFlags::SIGNALLED, to, rkey, elements) }
-        })
-    }
-
-    /// RDMA WRITE of `buffer` to `remote` of the target `to`. Errors: [`Refused`], with the buffer.
-    pub fn write(&mut self, to: &DcTarget, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.write(id, WrFlags::SIGNALLED, to, remote, elements) }
-        })
-    }
-
-    /// As [`write`](Self::write), with immediate data that completes a receive of the target.
-    pub fn write_imm(
-        &mut self,
-        to: &DcTarget,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        imm: u32,
-    ) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.write_imm(id, WrFlags::SIGNALLED, to, remote, imm, elements) }
-        })
-    }
-
-    /// RDMA WRITE of `data`, which is copied at once, to `remote` of the target `to`. Errors: [`Refused`].
-    pub fn write_inline(&mut self, to: &DcTarget, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.sends.post(None, |batch, id, _| batch.write_inline(id, WrFlags::SIGNALLED, to, remote, data))
-    }
-
-    /// RDMA READ from `remote` of the target `to` into `buffer`. Errors: [`Refused`], with the buffer.
-    pub fn read(&mut self, to: &DcTarget, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.read(id, WrFlags::SIGNALLED, to, remote, elements) }
-        })
-    }
-
-    /// ATOMIC fetch and add to the number at `remote` of the target `to`. The old value is written to `buffer`, of
-    /// eight bytes. Errors: [`Refused`], with the buffer.
-    pub fn fetch_add(
-        &mut self,
-        to: &DcTarget,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        add: u64,
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        self.sends.post(Some(buffer), |batch, id, _| {
-            // SAFETY: as in `send`.
-            unsafe { batch.fetch_add(id, WrFlags::SIGNALLED, to, remote, add, segment) }
-        })
-    }
-
-    /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add). The operands are a pair `[compare, swap]`: the
-    /// number becomes `swap` if it is `compare`.
-    pub fn compare_swap(
-        &mut self,
-        to: &DcTarget,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        operands: [u64; 2],
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        self.sends.post(Some(buffer), |batch, id, _| {
-            // SAFETY: as in `send`.
-            unsafe { batch.compare_swap(id, WrFlags::SIGNALLED, to, remote, operands, segment) }
-        })
-    }
-
-    /// Masked ATOMIC compare and swap; otherwise as on a
-    /// [`Connection`](crate::queue::Connection::masked_compare_swap).
-    pub fn masked_compare_swap<N: MaskedNumber>(
-        &mut self,
-        to: &DcTarget,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        swap: MaskedSwap<N>,
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        self.sends.post(Some(buffer), |batch, id, _| {
-            // SAFETY: as in `send`.
-            unsafe { batch.masked_compare_swap(id, WrFlags::SIGNALLED, to, remote, swap, segment) }
-        })
-    }
-
-    /// Masked ATOMIC fetch and add; otherwise as [`masked_compare_swap`](Self::masked_compare_swap).
-    pub fn masked_fetch_add<N: MaskedNumber>(
-        &mut self,
-        to: &DcTarget,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        add: MaskedAdd<N>,
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        self.sends.post(Some(buffer), |batch, id, _| {
-            // SAFETY: as in `send`.
-            unsafe { batch.masked_fetch_add(id, WrFlags::SIGNALLED, to, remote, add, segment) }
-        })
-    }
-
-    /// Returns the next completed work request; `None` if there is none.
+    /// Takes it to RTS again, after an error, too. Work in flight and completions not polled are discarded; their
+    /// buffers are returned.
     ///
     /// # Errors
-    /// As for [`DcReceiver::poll`].
-    pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        self.sends.poll()
+    /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
+    /// buffers stay in flight. The reset can be tried again.
+    pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
+        self.sends.reset()?;
+        self.activate()?;
+        Ok(self.sends.discarded())
     }
 
-    /// Waits until [`poll`](Self::poll) may have a completion. Errors: as for [`DcReceiver::wait`].
-    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.sends.cq.wait_or_yield(timeout)
-    }
-
-    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
-    /// `None` without [`ConnectionOptions::events`].
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.sends.cq.fd()
-    }
-
-    /// As [`wait`](Self::wait), for tasks of any executor: see
-    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
-    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
-        self.sends.cq.ready(readable).await
+    /// RST to RTS.
+    fn activate(&mut self) -> Result<(), Error> {
+        self.sends.qp.activate_initiator(&self.attributes)?;
+        self.sends.queue = Some(self.sends.qp.dc_send_queue()?);
+        Ok(())
     }
 }
 
-event_source!(DcInitiator; sends.cq);
+addressed_calls!(DcInitiator, DynamicMessages, &DcTarget);

@@ -5,6 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::addressed::addressed_calls;
+use super::batch::{ConnectionBatch, alone};
 use super::in_flight::{Done, InFlight, Refused, Ticket};
 use super::receives::Receives;
 use super::sends::{self, Sends};
@@ -20,7 +22,6 @@ use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
 use crate::queue::send::extended::{ExtendedMessages, RemoteSrq};
 use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
-use crate::queue::send::wqe::WrFlags;
 
 /// A shared receive queue of an XRC domain, with its completion queue and the posted buffers. It receives from all
 /// [`XrcConnection`]s of the domain. Used by one thread at a time.
@@ -127,21 +128,13 @@ impl XrcConnection {
     pub fn new(pd: &Arc<Pd>, domain: &Arc<Xrcd>, options: ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, &options)?;
-        let init = InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() };
-        let mut qp_options = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
-        (qp_options.real_time, qp_options.counter) = (options.real_time, options.counter.clone());
-        let initiator = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options.xrc_initiator(domain))?;
-        initiator.init(&init)?;
+        let qp_options = sends::qp_options(&options, QpOptions::default().xrc_initiator(domain));
+        let initiator = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         let target = XrcTarget::create(pd, &uar, cq.cq(), domain)?;
-        target.init(&init)?;
-        let psn = setup::first_psn(&initiator, &options);
-        let sends = Sends::new(initiator, cq, options.send_depth, "an XRC connection");
-        Ok(XrcConnection { sends, target, options, psn })
-    }
-
-    /// How its sends ring the doorbell; `None` before it is connected.
-    pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
-        self.sends.doorbell_kind()
+        let sends = Sends::new(initiator, cq, &options, "an XRC connection");
+        let mut connection = XrcConnection { sends, target, options, psn: 0 };
+        connection.init()?;
+        Ok(connection)
     }
 
     /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.
@@ -164,158 +157,28 @@ impl XrcConnection {
         Ok(())
     }
 
-    /// SEND of `buffer` to the remote's `srq`. Errors: [`Refused`], with the buffer.
-    pub fn send(&mut self, srq: RemoteSrq, buffer: Buffer) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: `Sends::post` keeps the buffer until its completion, or until the queue pair is destroyed.
-            unsafe { batch.send(id, WrFlags::SIGNALLED, srq, elements) }
-        })
-    }
-
-    /// SEND of `data`, which is copied at once. Errors: [`Refused`].
-    pub fn send_inline(&mut self, srq: RemoteSrq, data: &[u8]) -> Result<Ticket, Refused> {
-        self.sends.post(None, |batch, id, _| batch.send_inline(id, WrFlags::SIGNALLED, srq, data))
-    }
-
-    /// As [`send`](Self::send), with immediate data.
-    pub fn send_imm(&mut self, srq: RemoteSrq, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.send_imm(id, WrFlags::SIGNALLED, srq, imm, elements) }
-        })
-    }
-
-    /// As [`send`](Self::send); it invalidates the remote's key `rkey`.
-    pub fn send_invalidate(&mut self, srq: RemoteSrq, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.send_invalidate(id, WrFlags::SIGNALLED, srq, rkey, elements) }
-        })
-    }
-
-    /// RDMA WRITE of `buffer` to `remote`, whose key belongs to the protection domain of `srq`. Errors: [`Refused`],
-    /// with the buffer.
-    pub fn write(&mut self, srq: RemoteSrq, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.write(id, WrFlags::SIGNALLED, srq, remote, elements) }
-        })
-    }
-
-    /// As [`write`](Self::write), with immediate data that completes a receive of `srq`.
-    pub fn write_imm(
-        &mut self,
-        srq: RemoteSrq,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        imm: u32,
-    ) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.write_imm(id, WrFlags::SIGNALLED, srq, remote, imm, elements) }
-        })
-    }
-
-    /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
-    pub fn write_inline(&mut self, srq: RemoteSrq, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.sends.post(None, |batch, id, _| batch.write_inline(id, WrFlags::SIGNALLED, srq, remote, data))
-    }
-
-    /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
-    pub fn read(&mut self, srq: RemoteSrq, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.sends.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.read(id, WrFlags::SIGNALLED, srq, remote, elements) }
-        })
-    }
-
-    /// ATOMIC fetch and add to the number at `remote`. The old value is written to `buffer`, of eight bytes. Errors:
-    /// [`Refused`], with the buffer.
-    pub fn fetch_add(
-        &mut self,
-        srq: RemoteSrq,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        add: u64,
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        self.sends.post(Some(buffer), |batch, id, _| {
-            // SAFETY: as in `send`.
-            unsafe { batch.fetch_add(id, WrFlags::SIGNALLED, srq, remote, add, segment) }
-        })
-    }
-
-    /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add). The operands are a pair `[compare, swap]`: the
-    /// number becomes `swap` if it is `compare`.
-    pub fn compare_swap(
-        &mut self,
-        srq: RemoteSrq,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        operands: [u64; 2],
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        self.sends.post(Some(buffer), |batch, id, _| {
-            // SAFETY: as in `send`.
-            unsafe { batch.compare_swap(id, WrFlags::SIGNALLED, srq, remote, operands, segment) }
-        })
-    }
-
-    /// Masked ATOMIC compare and swap; otherwise as on a
-    /// [`Connection`](crate::queue::Connection::masked_compare_swap).
-    pub fn masked_compare_swap<N: MaskedNumber>(
-        &mut self,
-        srq: RemoteSrq,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        swap: MaskedSwap<N>,
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        self.sends.post(Some(buffer), |batch, id, _| {
-            // SAFETY: as in `send`.
-            unsafe { batch.masked_compare_swap(id, WrFlags::SIGNALLED, srq, remote, swap, segment) }
-        })
-    }
-
-    /// Masked ATOMIC fetch and add; otherwise as [`masked_compare_swap`](Self::masked_compare_swap).
-    pub fn masked_fetch_add<N: MaskedNumber>(
-        &mut self,
-        srq: RemoteSrq,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        add: MaskedAdd<N>,
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        self.sends.post(Some(buffer), |batch, id, _| {
-            // SAFETY: as in `send`.
-            unsafe { batch.masked_fetch_add(id, WrFlags::SIGNALLED, srq, remote, add, segment) }
-        })
-    }
-
-    /// Returns the next completed work request; `None` if there is none.
+    /// Disconnects, after an error, too: both queue pairs go through RST to INIT. Work in flight and completions not
+    /// polled are discarded; their buffers are returned. To connect again, exchange [`local`](Self::local) anew: the
+    /// first PSN is another one, unless the options name it.
     ///
     /// # Errors
-    /// As for [`XrcReceiver::poll`].
-    pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        self.sends.poll()
+    /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
+    /// buffers stay in flight. The reset can be tried again.
+    pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
+        self.sends.reset()?;
+        self.target.reset()?;
+        self.init()?;
+        Ok(self.sends.discarded())
     }
 
-    /// Waits until [`poll`](Self::poll) may have a completion. Errors: as for [`XrcReceiver::wait`].
-    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.sends.cq.wait_or_yield(timeout)
-    }
-
-    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
-    /// `None` without [`ConnectionOptions::events`].
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.sends.cq.fd()
-    }
-
-    /// As [`wait`](Self::wait), for tasks of any executor: see
-    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
-    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
-        self.sends.cq.ready(readable).await
+    /// RST to INIT, with a PSN of a connection of its own.
+    fn init(&mut self) -> Result<(), Error> {
+        let init = InitAttributes { remote_access: self.options.remote_access, ..InitAttributes::default() };
+        self.sends.qp.init(&init)?;
+        self.target.init(&init)?;
+        self.psn = setup::first_psn(&self.sends.qp, &self.options);
+        Ok(())
     }
 }
 
-event_source!(XrcConnection; sends.cq);
+addressed_calls!(XrcConnection, ExtendedMessages, RemoteSrq);

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
+use super::batch::{ConnectionBatch, alone};
+use super::connection::Connection;
 use super::in_flight::{Done, RefusedReason, Ticket};
 use super::key_life::KeyLife;
 use super::orphans::{Orphan, Orphans};
@@ -11,6 +13,7 @@ use crate::error::Error;
 use crate::memory::{DataSegment, Iova, RemoteAddress};
 use crate::objects::{AccessFlags, Buffer, KeyLayout, MemoryRegion, Pd, UmrKey, UmrKeyOptions};
 use crate::queue::error::PostError;
+use crate::queue::send::service::{Connected, KeyChanging};
 use crate::queue::send::umr::{Interleaved, KeyMemory, PAGE_PRESENT, Registration, inline_octwords, sum_of};
 
 /// The bytes of a list in memory are a multiple of this.
@@ -19,10 +22,10 @@ const LIST_UNIT: usize = 64;
 /// A key for fast registration, with the buffers that it exposes to a remote. A storage engine creates one per
 /// concurrent request, and registers it for each I/O without a command.
 ///
-/// Add buffers ([`push`](Self::push)), register them on a [`Connection`](crate::queue::Connection)
-/// ([`Connection::register`](crate::queue::Connection::register)), and send the address to the remote. After the
-/// transfer, invalidate the key ([`Connection::invalidate`](crate::queue::Connection::invalidate)), or let the remote
-/// do so by a SEND with invalidate. Pass every [`Done`] that may concern the key to [`settle`](Self::settle). When the
+/// Add buffers ([`push`](Self::push)), register them on a [`Connection`] ([`Connection::register`]) or on one of a
+/// [`Hub`](crate::queue::Hub) ([`ConnectionBatch::register`]), and send the address to the remote, by the same batch if
+/// you like. After the transfer, invalidate the key ([`Connection::invalidate`]), or let the remote do so by a SEND with
+/// invalidate. Pass every [`Done`] that may concern the key to [`settle`](Self::settle). When the
 /// key is free again, it returns the buffers. The next registration uses another variant of the key, so late accesses
 /// of a remote are refused.
 ///
@@ -61,9 +64,8 @@ const LIST_UNIT: usize = 64;
 /// it is renewed, its connection keeps the key and the regions if a work request on it may be in flight, until the
 /// connection is reset or dropped. That is told by the completions that the connection itself has polled, not by those
 /// that [`settle`](Self::settle) was shown: the number of a key never becomes another key's while a work request may
-/// still open memory by it. A [registration that is not reported](crate::queue::ConnectionBatch::register_unreported)
-/// may be in flight until a later [`invalidate`](crate::queue::Connection::invalidate) of the key on that connection
-/// has completed, even if the remote has invalidated the key.
+/// still open memory by it. A [registration that is not reported](ConnectionBatch::register_unreported) may be in flight until a later
+/// [`invalidate`](Connection::invalidate) of the key on that connection has completed, even if the remote has invalidated the key.
 #[derive(Debug)]
 pub struct FastKey {
     /// First field: dropped before the memory, so the card cannot access that any more.
@@ -185,8 +187,6 @@ impl FastKey {
     /// Checks whether `done` completes a registration or an invalidation of this key, by this side or the remote, and
     /// returns that. After an invalidation the key is free. Pass only values from [`Connection`]; others may release
     /// buffers that the remote can still access.
-    ///
-    /// [`Connection`]: crate::queue::Connection
     pub fn settle(&mut self, done: &Done) -> bool {
         self.life.settle(done, self.rkey())
     }
@@ -375,5 +375,124 @@ fn write_list<T, const N: usize>(list: &MemoryRegion, entries: &[T], entry: impl
 impl Drop for FastKey {
     fn drop(&mut self) {
         self.hand_over();
+    }
+}
+
+impl<S: KeyChanging> ConnectionBatch<'_, S> {
+    /// Fast registration, never quiet: opens the buffers of `key` to the remote, as one range of addresses. Returns the
+    /// remote address of the first byte, which the next message may carry. Pass the completion to [`FastKey::settle`].
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; the key is unchanged.
+    pub fn register(
+        &mut self,
+        key: &mut FastKey,
+        access: AccessFlags,
+    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
+        self.check_pd(key.pd())?;
+        let posted = self.post_of_key(|sends, wr_id, flags| {
+            // SAFETY: the buffers keep their regions registered, and nobody has a reference to a region's memory.
+            // `FastKey` keeps the regions, and the list, until the key is destroyed, or hands them to the orphans.
+            key.register(access, |key, new| unsafe { sends.register(wr_id, flags, key, new) })
+        })?;
+        key.registering(self.qpn(), posted.0, self.orphans());
+        Ok(posted)
+    }
+
+    /// As [`register`](Self::register), with interleaved buffers: a piece of each buffer in turn, `turns` times.
+    /// `pieces` contains for each buffer the bytes of a piece, and the distance between the starts of its pieces.
+    ///
+    /// # Errors
+    /// As for [`register`](Self::register); [`RefusedReason::PiecesOutside`].
+    pub fn register_interleaved(
+        &mut self,
+        key: &mut FastKey,
+        access: AccessFlags,
+        turns: u32,
+        pieces: &[(u16, u16)],
+    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
+        self.check_pd(key.pd())?;
+        let posted = self.post_of_key(|sends, wr_id, flags| {
+            key.register_interleaved(access, turns, pieces, |key, new| {
+                // SAFETY: as in `register`; `FastKey` checks that the pieces are inside the buffers.
+                unsafe { sends.register(wr_id, flags, key, new) }
+            })
+        })?;
+        key.registering(self.qpn(), posted.0, self.orphans());
+        Ok(posted)
+    }
+
+    /// As [`register`](Self::register), of which nothing comes back: it has no [`Done`]. The remote's invalidation
+    /// ([`FastKey::settle`] of the message that it comes with), or the completion of a later
+    /// [`invalidate`](Self::invalidate), says that it was done.
+    ///
+    /// If it fails, the next `Done` with an error and a ticket that no call returned is for it: the keys whose
+    /// registrations are not known to be done are lost ([`FastKey::is_lost`]) when they see it.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; the key is unchanged.
+    #[inline(always)]
+    pub fn register_unreported(
+        &mut self,
+        key: &mut FastKey,
+        access: AccessFlags,
+    ) -> Result<RemoteAddress, RefusedReason> {
+        self.check_pd(key.pd())?;
+        let remote = self.post_unreported_of_key(key.most_wqebbs(), |sends, wr_id, flags| {
+            // SAFETY: as in `register`. The key is free when it was invalidated, which the card does after this work
+            // request.
+            key.register(access, |key, new| unsafe { sends.register(wr_id, flags, key, new) })
+        })?;
+        key.registering(self.qpn(), Ticket::UNREPORTED, self.orphans());
+        Ok(remote)
+    }
+
+    /// LOCAL_INV, never quiet: closes the buffers of `key` to the remote. After the completion was passed to
+    /// [`FastKey::settle`], the key is free and returns its buffers.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; the key is unchanged.
+    pub fn invalidate(&mut self, key: &mut FastKey) -> Result<Ticket, RefusedReason> {
+        self.check_pd(key.pd())?;
+        let rkey = key.to_invalidate(self.orphans())?;
+        let (ticket, ()) = self.post_of_key(|sends, wr_id, flags| Ok(sends.local_invalidate(wr_id, flags, rkey)?))?;
+        key.invalidating(self.qpn(), ticket, self.orphans());
+        Ok(ticket)
+    }
+}
+
+impl<S: Connected> Connection<S> {
+    /// As [`ConnectionBatch::register`], with a doorbell of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn register(
+        &mut self,
+        key: &mut FastKey,
+        access: AccessFlags,
+    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
+        alone!(self.batch(), register(key, access))
+    }
+
+    /// As [`ConnectionBatch::register_interleaved`], with a doorbell of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn register_interleaved(
+        &mut self,
+        key: &mut FastKey,
+        access: AccessFlags,
+        turns: u32,
+        pieces: &[(u16, u16)],
+    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
+        alone!(self.batch(), register_interleaved(key, access, turns, pieces))
+    }
+
+    /// As [`ConnectionBatch::invalidate`], with a doorbell of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn invalidate(&mut self, key: &mut FastKey) -> Result<Ticket, RefusedReason> {
+        alone!(self.batch(), invalidate(key))
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::batch::{ConnectionBatch, alone};
 use super::connection::Connection;
 use super::in_flight::{Done, RefusedReason, Ticket};
 use super::key_life::KeyLife;
@@ -10,7 +11,7 @@ use super::orphans::{Orphan, Orphans};
 use crate::error::Error;
 use crate::memory::RemoteAddress;
 use crate::objects::{AccessFlags, MemoryRegion, MemoryWindow, Pd, WindowType};
-use crate::queue::send::service::Connected;
+use crate::queue::send::service::{Connected, KeyChanging};
 use crate::queue::send::umr::{KeyMemory, Registration};
 
 /// What a window opens: bytes of a region, and what a remote may do with them.
@@ -45,9 +46,9 @@ impl Binding {
 
 /// A memory window, with the region that it opens to a remote.
 ///
-/// Bind it on a [`Connection`](crate::queue::Connection) ([`Connection::bind`](crate::queue::Connection::bind)), and
-/// send the address to the remote. Unbind it ([`Connection::unbind`](crate::queue::Connection::unbind)), or let the
-/// remote invalidate one of type 2 by a SEND with invalidate. Pass every [`Done`] that may concern the window to
+/// Bind it on a [`Connection`] ([`Connection::bind`]) or on one of a [`Hub`](crate::queue::Hub)
+/// ([`ConnectionBatch::bind`]), and send the address to the remote. Unbind it ([`Connection::unbind`]), or let the remote
+/// invalidate one of type 2 by a SEND with invalidate. Pass every [`Done`] that may concern the window to
 /// [`settle`](Self::settle). Each binding has another key, so late accesses of a remote are refused.
 ///
 /// In contrast to a [`FastKey`](crate::queue::FastKey) it takes no buffers: the region's bytes can be read, written and
@@ -189,9 +190,9 @@ impl Drop for FastWindow {
     }
 }
 
-impl<S: Connected> Connection<S> {
-    /// Binds `window` to bytes of `region`: BIND_MW. Returns where the first byte is for the remote; a message posted
-    /// next may tell it. [`FastWindow::settle`] takes the completion.
+impl<S: KeyChanging> ConnectionBatch<'_, S> {
+    /// BIND_MW, never quiet: binds `window` to bytes of `region`. Returns where the first byte is for the remote; the
+    /// next message may tell it. [`FastWindow::settle`] takes the completion.
     ///
     /// A window of type 1 may be bound already: then its old key is refused from the completion on. One of type 2 is
     /// this connection's alone.
@@ -215,31 +216,52 @@ impl<S: Connected> Connection<S> {
             start: if binding.zero_based { 0 } else { segment.addr },
             memory: KeyMemory::Parts(&[segment]),
         };
-        let remote = self.post_key(|batch, wr_id, signalled| {
+        let posted = self.post_of_key(|sends, wr_id, flags| {
             // SAFETY: `FastWindow` keeps the region until the window is destroyed, or hands both to the orphans; nobody
             // has a reference to a region's memory.
-            Ok(unsafe { batch.bind_window(wr_id, signalled, &window.window, &registration) }?)
+            Ok(unsafe { sends.bind_window(wr_id, flags, &window.window, &registration) }?)
         })?;
-        let ticket = self.keep_key();
-        window.binding(self.queue_pair().qpn(), ticket, self.orphans(), region);
-        Ok((ticket, remote))
+        window.binding(self.qpn(), posted.0, self.orphans(), region);
+        Ok(posted)
     }
 
-    /// Unbinds `window`. Once [`FastWindow::settle`] was shown the completion, it is free.
+    /// Unbinds `window`, never quiet. Once [`FastWindow::settle`] was shown the completion, it is free.
     ///
     /// # Errors
     /// [`RefusedReason`]; the window is as it was.
     pub fn unbind(&mut self, window: &mut FastWindow) -> Result<Ticket, RefusedReason> {
         self.check_pd(window.window.pd())?;
         window.life.check_registered(self.orphans())?;
-        let qpn = self.queue_pair().qpn();
-        if window.kind() == WindowType::Two && window.qpn != qpn {
+        if window.kind() == WindowType::Two && window.qpn != self.qpn() {
             return Err(RefusedReason::WindowElsewhere);
         }
         let variant = window.life.variant();
-        self.post_key(|batch, wr_id, signalled| Ok(batch.unbind_window(wr_id, signalled, &window.window, variant)?))?;
-        let ticket = self.keep_key();
-        window.life.invalidating(qpn, ticket, self.orphans());
+        let (ticket, ()) =
+            self.post_of_key(|sends, wr_id, flags| Ok(sends.unbind_window(wr_id, flags, &window.window, variant)?))?;
+        window.life.invalidating(self.qpn(), ticket, self.orphans());
         Ok(ticket)
+    }
+}
+
+impl<S: Connected> Connection<S> {
+    /// As [`ConnectionBatch::bind`], with a doorbell of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind(
+        &mut self,
+        window: &mut FastWindow,
+        region: &Arc<MemoryRegion>,
+        binding: Binding,
+    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
+        alone!(self.batch(), bind(window, region, binding))
+    }
+
+    /// As [`ConnectionBatch::unbind`], with a doorbell of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unbind(&mut self, window: &mut FastWindow) -> Result<Ticket, RefusedReason> {
+        alone!(self.batch(), unbind(window))
     }
 }

@@ -1,5 +1,6 @@
 //! Queues that own the buffers of posted work.
 
+mod addressed;
 pub(super) mod batch;
 pub(super) mod connection;
 pub(super) mod datagram_queue;

@@ -1,17 +1,21 @@
 //! A send queue that owns the buffers of posted work, with a completion queue of its own.
 
+use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::batch::ConnectionBatch;
+use super::in_flight::{Done, InFlight, KEPT, UNREPORTED_CQES};
 use super::setup::ConnectionOptions;
 use crate::error::Error;
-use crate::memory::DataSegment;
-use crate::objects::{AnyDoorbell, Buffer, CqOptions, DoorbellKind, Pd, QueuePair, Uar};
+use crate::objects::{AnyDoorbell, Buffer, CqOptions, DoorbellKind, Pd, QpOptions, QueuePair, Uar};
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::{Side, work_of};
-use crate::queue::error::{PostError, RetireError};
+use crate::queue::completion::decode::work_of;
+use crate::queue::error::RetireError;
+use crate::queue::send::SendQueue;
 use crate::queue::send::service::Service;
-use crate::queue::send::{SendBatch, SendQueue};
+use crate::queue::send::wqe::WrFlags;
 
 /// The completion queue of the sends that `options` describe, of a queue pair of `pd`.
 pub(super) fn completion_queue(
@@ -19,17 +23,29 @@ pub(super) fn completion_queue(
     uar: &Arc<Uar>,
     options: &ConnectionOptions,
 ) -> Result<CompletionQueue, Error> {
-    let mut cq_options = CqOptions::default().entries(options.send_depth).vector(options.vector);
+    let entries = options.send_depth.saturating_add(UNREPORTED_CQES);
+    let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
     (cq_options.events, cq_options.moderation) = (options.events, options.moderation);
     CompletionQueue::create(uar, cq_options.beside(pd))
+}
+
+/// The queue pair of the sends that `options` describe; `qp_options` has the rest.
+pub(super) fn qp_options(options: &ConnectionOptions, qp_options: QpOptions) -> QpOptions {
+    let mut all = qp_options.wqes(options.send_depth, 0).sges(options.send_sges, 1).inline_bytes(options.inline_bytes);
+    (all.real_time, all.counter) = (options.real_time, options.counter.clone());
+    all
 }
 
 /// The sends of a queue pair that receives nothing.
 #[derive(Debug)]
 pub(super) struct Sends<S: Service<Object = QueuePair>> {
-    /// `Some` once the queue pair is in RTS, until it is dropped.
+    /// `Some` once the queue pair is in RTS, until it is reset or dropped.
     pub(super) queue: Option<SendQueue<AnyDoorbell, S>>,
     in_flight: InFlight,
+    /// What completed with the last completion that was polled.
+    later: VecDeque<Done>,
+    /// Fence of the next work request; set if the last one changes a key.
+    fence: WrFlags,
     pub(super) cq: CompletionQueue,
     pub(super) qp: Arc<QueuePair>,
     /// What it is of, for the log.
@@ -37,9 +53,16 @@ pub(super) struct Sends<S: Service<Object = QueuePair>> {
 }
 
 impl<S: Service<Object = QueuePair>> Sends<S> {
-    /// Those of `qp`, of up to `depth` work requests, which complete in `cq` alone.
-    pub(super) fn new(qp: Arc<QueuePair>, cq: CompletionQueue, depth: u32, what: &'static str) -> Self {
-        Sends { queue: None, in_flight: InFlight::new(depth, 0), cq, qp, what }
+    /// Those of `qp`, as `options` describe, which complete in `cq` alone.
+    pub(super) fn new(
+        qp: Arc<QueuePair>,
+        cq: CompletionQueue,
+        options: &ConnectionOptions,
+        what: &'static str,
+    ) -> Self {
+        let in_flight = InFlight::of_several((options.send_depth, options.send_sges), (0, 1));
+        let later = VecDeque::with_capacity(in_flight.buffers());
+        Sends { queue: None, in_flight, later, fence: WrFlags::empty(), cq, qp, what }
     }
 
     /// How it rings the doorbell, once it has its queue.
@@ -47,38 +70,67 @@ impl<S: Service<Object = QueuePair>> Sends<S> {
         self.queue.as_ref().map(SendQueue::doorbell_kind)
     }
 
-    /// Posts one work request by `post`, and rings the doorbell. Keeps `buffer`, which it uses, until its completion,
-    /// or until the queue pair is reset or destroyed.
-    pub(super) fn post(
-        &mut self,
-        buffer: Option<Buffer>,
-        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64, &[DataSegment]) -> Result<(), PostError>,
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.as_ref().map(Buffer::segment);
-        let posted = self.in_flight.next(Side::Send).map_err(RefusedReason::from).and_then(|wr_id| {
-            let queue = self.queue.as_mut().ok_or(RefusedReason::NotConnected)?;
-            let mut batch = queue.batch();
-            post(&mut batch, wr_id, segment.as_slice())?;
-            batch.ring();
-            Ok(())
-        });
-        self.in_flight.keep(posted, Side::Send, buffer)
+    /// Number of work requests in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.in_flight().0
+    }
+
+    #[inline(always)]
+    pub(super) fn batch(&mut self) -> ConnectionBatch<'_, S> {
+        ConnectionBatch::new(&self.qp, self.queue.as_mut(), &mut self.in_flight, &mut self.fence)
     }
 
     /// The next completed work request; `None` if there is none.
     pub(super) fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        let Some(result) = self.cq.poll() else { return Ok(None) };
-        let work = work_of(&result);
-        let queue = self.queue.as_mut().ok_or_else(|| RetireError::nothing_in_flight(work))?;
-        let wr_id = queue.retire(&work)?;
-        self.in_flight.done(wr_id, result).map(Some)
+        if let Some(done) = self.later.pop_front() {
+            return Ok(Some(done));
+        }
+        while let Some(result) = self.cq.poll() {
+            let work = work_of(&result);
+            let queue = self.queue.as_mut().ok_or_else(|| RetireError::nothing_in_flight(work))?;
+            let wr_id = queue.retire(&work)?;
+            let done = match wr_id < KEPT {
+                true => Some(self.in_flight.done_all(wr_id, result, &mut self.later)?),
+                false => self.in_flight.done_silently(wr_id, result, &mut self.later)?,
+            };
+            if done.is_some() {
+                return Ok(done);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until [`poll`](Self::poll) may have something.
+    pub(super) fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        if self.later.is_empty() { self.cq.wait_or_yield(timeout) } else { Ok(()) }
+    }
+
+    /// As [`wait`](Self::wait), for tasks.
+    pub(super) async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        if self.later.is_empty() { self.cq.ready(readable).await } else { Ok(()) }
+    }
+
+    /// Resets the queue pair, in any state.
+    pub(super) fn reset(&mut self) -> Result<(), Error> {
+        self.queue = None;
+        self.qp.reset()
+    }
+
+    /// The buffers that were in flight before a reset, and those of completions not polled.
+    pub(super) fn discarded(&mut self) -> Vec<Buffer> {
+        self.fence = WrFlags::empty();
+        self.later.drain(..).filter_map(|done| done.buffer).chain(self.in_flight.drain()).collect()
     }
 }
 
 impl<S: Service<Object = QueuePair>> Drop for Sends<S> {
     fn drop(&mut self) {
         self.queue = None;
-        if !self.in_flight.is_empty() && self.qp.reset().is_err() && self.cq.cq().death().is_none() {
+        if self.in_flight.is_empty() && !self.in_flight.has_keys() {
+            return;
+        }
+        // Until the queue pair is reset, the card may still access the buffers, and change keys. A dead card cannot.
+        if self.qp.reset().is_err() && self.cq.cq().death().is_none() {
             tracing::error!("{} was not reset; its buffers in flight are leaked", self.what);
             self.in_flight.leak();
         }

@@ -6,7 +6,6 @@ use uar::SendDoorbell;
 use zerocopy::FromBytes;
 
 use super::SendBatch;
-use super::extended::{ExtendedMessages, RemoteSrq};
 use super::ring::Room;
 use super::service::Service;
 use super::wqe::{Head, Request, WrFlags};
@@ -198,45 +197,6 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedFa, wr_id, flags, imm: 0 };
         self.post_masked::<N>(self.service.0.masked, request, (remote, add), element)
-    }
-}
-
-impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
-    /// Masked ATOMIC compare and swap of numbers whose key belongs to the protection domain of `srq`; otherwise as on a
-    /// [reliable connection](SendBatch::masked_compare_swap).
-    ///
-    /// # Safety
-    /// As for [`read`](Self::read).
-    #[inline]
-    pub unsafe fn masked_compare_swap<N: MaskedNumber>(
-        &mut self,
-        wr_id: u64,
-        flags: WrFlags,
-        srq: RemoteSrq,
-        remote: RemoteAddress,
-        swap: MaskedSwap<N>,
-        element: DataSegment,
-    ) -> Result<(), PostError> {
-        let request = Request { opcode: WqeOpcode::AtomicMaskedCs, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.0.masked, request, ((srq, remote), swap), element)
-    }
-
-    /// Masked ATOMIC fetch and add, as [`masked_compare_swap`](Self::masked_compare_swap).
-    ///
-    /// # Safety
-    /// As for [`read`](Self::read).
-    #[inline]
-    pub unsafe fn masked_fetch_add<N: MaskedNumber>(
-        &mut self,
-        wr_id: u64,
-        flags: WrFlags,
-        srq: RemoteSrq,
-        remote: RemoteAddress,
-        add: MaskedAdd<N>,
-        element: DataSegment,
-    ) -> Result<(), PostError> {
-        let request = Request { opcode: WqeOpcode::AtomicMaskedFa, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.0.masked, request, ((srq, remote), add), element)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::objects::{AnyDoorbell, DoorbellKind, Leased, QueuePair, SendPermit, S
 use crate::queue::completion::decode::Work;
 use crate::queue::error::{Full, PostError, RetireError};
 
+pub(super) mod addressed;
 pub(super) mod connected;
 pub(super) mod datagram;
 pub(super) mod dynamic;

@@ -265,7 +265,8 @@ impl Entries {
 }
 
 /// The room of one WQE in a ring. Stores must be to segments of that WQE.
-pub(crate) struct Room<'a> {
+#[doc(hidden)]
+pub struct Room<'a> {
     /// The ring.
     base: NonNull<u8>,
     /// The WQE's first WQEBB.

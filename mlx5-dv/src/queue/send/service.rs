@@ -64,7 +64,7 @@ pub(super) fn longest_wqe(caps: &Caps) -> u8 {
 
 /// What the card supports on a reliable service.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::queue) struct Reliable {
+pub(super) struct Reliable {
     /// Whether it supports atomics.
     pub(super) atomics: bool,
     /// Bytes of the masked atomics that it supports, added up.
@@ -73,7 +73,7 @@ pub(in crate::queue) struct Reliable {
 }
 
 impl Reliable {
-    pub(in crate::queue) fn new(caps: &Caps) -> Self {
+    pub(super) fn new(caps: &Caps) -> Self {
         let (atomics, masked) = (caps.check_atomics().is_ok(), caps.masked_atomics());
         Reliable { atomics, masked, updates: KeyUpdates::new(caps) }
     }

@@ -41,7 +41,8 @@ pub(crate) struct Request {
 }
 
 /// The segments between the control segment and the data.
-pub(crate) trait Head {
+#[doc(hidden)]
+pub trait Head {
     /// Whether the WQE is checked as for a [`Payload::LONG`].
     const LONG: bool = false;
     /// `opmod` of the control segment.

@@ -22,8 +22,8 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Invalid};
 use crate::memory::RemoteAddress;
 use crate::objects::{
-    AnyDoorbell, Buffer, CqOptions, DestroyReason, ExclusiveRegion, InitAttributes, Pd, QpOptions, QpStatus, QueuePair,
-    Srq, SrqOptions, Uar,
+    AnyDoorbell, Buffer, CqOptions, DestroyReason, DoorbellKind, ExclusiveRegion, InitAttributes, Pd, QpOptions,
+    QpStatus, QueuePair, Srq, SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, Work, WorkError, decode, decode_sent, work_of};
@@ -42,7 +42,7 @@ struct Member<C> {
     qpn: u32,
     psn: u32,
     in_flight: InFlight,
-    /// Fence of the next work request: none, as no key changes on a hub.
+    /// Fence of the next work request; set if the last one changes a key.
     fence: WrFlags,
     /// Whether the card has reported its last receive (SRQ_LAST_WQE).
     has_ended: bool,
@@ -113,13 +113,16 @@ impl<C> Hub<C> {
     /// Creates a hub without connections, and posts its receives.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Invalid`] if the options exceed a capability; [`Error::Unsupported`] for [`Copying::Always`] on a card
+    /// without BlueFlame; [`Error::Memory`], [`Error::Command`].
+    ///
+    /// [`Copying::Always`]: crate::objects::Copying::Always
     pub fn new(pd: &Arc<Pd>, options: HubOptions) -> Result<Self, Error> {
         at_most(options.connections)?;
         let device = pd.device();
         qp_options(&options.each).check(device.caps())?;
         let events = device.async_events();
-        let uar = Uar::alloc(device)?;
+        let uar = Uar::alloc_for_queues(device, options.each.copying)?;
         let srq = Srq::create(pd, SrqOptions::default().wqes(options.receives))?;
         let shared = srq.receive_queue()?;
         let mut cq_options = CqOptions::default()
@@ -290,12 +293,18 @@ impl<C> Hub<C> {
         Ok(())
     }
 
+    /// How its sends ring the doorbell; `None` before it is connected, and once it has left.
+    pub fn doorbell_kind(&self, connection: ConnectionId) -> Option<DoorbellKind> {
+        self.members.get(connection)?.send.as_ref().map(SendQueue::doorbell_kind)
+    }
+
     /// Queries its queue pair. Errors: [`Error::Command`], [`Error::Invalid`] if the connection has left.
     pub fn query(&self, connection: ConnectionId) -> Result<QpStatus, Error> {
         self.member(connection)?.qp.query()
     }
 
-    /// Starts a batch of sends, writes, reads and atomics of `connection`, with one doorbell; `None` if it has left.
+    /// Starts a batch of work requests of `connection`, with one doorbell; `None` if it has left. By a batch go those,
+    /// too, that the hub has no call of its own for: atomics, fast registrations, memory windows.
     #[inline(always)]
     pub fn batch(&mut self, connection: ConnectionId) -> Option<ConnectionBatch<'_>> {
         let Member { qp, send, in_flight, fence, .. } = self.members.get_mut(connection)?;
