@@ -135,9 +135,9 @@ impl Target {
         (u128::from(addr) << 64 | u128::from(rkey) << 32 | u128::from(len)).to_be_bytes()
     }
 
-    /// What is behind the first `bytes`.
+    /// What is behind the first `bytes`. The other end says any address: its card refuses what is none of its memory.
     fn behind(self, bytes: usize) -> Self {
-        let address = RemoteAddress { addr: self.address.addr + bytes as u64, ..self.address };
+        let address = RemoteAddress { addr: self.address.addr.wrapping_add(bytes as u64), ..self.address };
         Target { address, len: self.len - bytes }
     }
 }
@@ -458,7 +458,8 @@ impl RSocket {
             self.receiving.entry = (entry + 1) % TARGETS;
         }
         self.receiving.uncredited = 0;
-        let remote = RemoteAddress { addr: list.address.addr + (entry * TARGET) as u64, ..list.address };
+        let addr = list.address.addr.wrapping_add((entry * TARGET) as u64);
+        let remote = RemoteAddress { addr, ..list.address };
         let credit = read.wrapping_add(CREDIT);
         self.connection.write_imm(note, remote, immediate(CREDITS, credit.into()))?;
         Ok(())

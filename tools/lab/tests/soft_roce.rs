@@ -268,7 +268,12 @@ impl Wire {
 
     /// Our client calls a server in the guest, which `within` runs, at `address`.
     fn call_managed(&self, programs: &Managed, within: &str, address: &str) -> TestResult {
-        let server = format!("{within} {}", programs.server.replace("ADDRESS", address));
+        self.call_managed_at(programs, within, address, address)
+    }
+
+    /// As [`call_managed`](Self::call_managed); the guest calls the address `theirs`, for instance with its interface.
+    fn call_managed_at(&self, programs: &Managed, within: &str, address: &str, theirs: &str) -> TestResult {
+        let server = format!("{within} {}", programs.server.replace("ADDRESS", theirs));
         let server = self.lab.serve(&server, "rdma resource show cm_id | grep -q LISTEN")?;
         let output = self.managed(programs, &[address])?.output()?;
         self.succeeded(&output, &server.so_far())?;
@@ -464,6 +469,8 @@ fn assert_managed(tshark: &Tshark, capture: &Path) -> TestResult {
         }
     }
     for side in ["src", "dst"] {
+        let filter = format!("ipv6.{side} == fe80::c5ff:fe00:1 && infiniband.mad.attributeid == 0x10");
+        assert!(!packets(tshark, capture, &filter)?.is_empty(), "no REQ with ipv6.{side} our function's");
         let filter = format!("ip.{side} == 10.0.0.4 && infiniband.cm.rej.reason == 10");
         assert!(!packets(tshark, capture, &filter)?.is_empty(), "no REJ of a stale connection with ip.{side} ours");
     }
@@ -483,6 +490,8 @@ fn soft_roce_and_ours_are_connected_by_the_connection_managers_of_both() -> Test
     }
     wire.wrong_ports_are_refused()?;
     wire.be_called_managed(&RPING, "", "fe80::c5ff:fe00:1%$(cat /tmp/lan)")?;
+    let theirs = "fe80::5054:ff:fe00:1";
+    wire.call_managed_at(&RPING, "", theirs, &format!("{theirs}%$(cat /tmp/lan)"))?;
     wire.kernel_knows_our_dead()?;
     wire.ours_knows_their_dead()?;
     wire.lab.assert_quiet()?;

@@ -29,7 +29,7 @@
 
 mod error;
 pub mod kernel;
-mod packets;
+pub mod packets;
 mod shared;
 mod stack;
 

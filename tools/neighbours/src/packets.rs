@@ -83,21 +83,31 @@ pub struct Parsed {
 /// Reads `frame`, received by `mac` with the address `own`.
 pub fn parse(frame: &[u8], mac: Mac, own: Ipv6Addr) -> Parsed {
     let Ok(frame) = EthernetFrame::new_checked(frame) else { return Parsed::default() };
-    match frame.ethertype() {
-        EthernetProtocol::Arp => Parsed { learned: arp(frame.payload()), reply: None },
-        EthernetProtocol::Ipv6 => neighbour(&frame, mac, own).unwrap_or_default(),
-        _ => Parsed::default(),
-    }
+    let parsed = match frame.ethertype() {
+        EthernetProtocol::Arp => arp(frame.payload()),
+        EthernetProtocol::Ipv6 => neighbour(&frame, mac, own),
+        _ => None,
+    };
+    parsed.filter(|parsed| parsed.learned.is_none_or(is_of_one)).unwrap_or_default()
 }
 
-fn arp(payload: &[u8]) -> Option<(IpAddr, Mac)> {
+/// Whether both addresses are those of one neighbour: neither a group's, nor everybody's, nor nobody's.
+fn is_of_one((ip, mac): (IpAddr, Mac)) -> bool {
+    let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    EthernetAddress(mac.0).is_unicast()
+        && mac.0 != [0; 6]
+        && !ip.is_unspecified()
+        && !ip.is_multicast()
+        && !is_broadcast
+}
+
+fn arp(payload: &[u8]) -> Option<Parsed> {
     let packet = ArpPacket::new_checked(payload).ok()?;
     let ArpRepr::EthernetIpv4 { source_hardware_addr, source_protocol_addr, .. } = ArpRepr::parse(&packet).ok()? else {
         return None;
     };
-    // An ARP probe has no sender address yet.
-    let is_unicast = source_hardware_addr.is_unicast() && !source_protocol_addr.is_unspecified();
-    is_unicast.then_some((source_protocol_addr.into(), Mac(source_hardware_addr.0)))
+    // An ARP probe has no sender address yet: nothing is learned of it.
+    Some(Parsed { learned: Some((source_protocol_addr.into(), Mac(source_hardware_addr.0))), reply: None })
 }
 
 fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<Parsed> {
@@ -111,10 +121,10 @@ fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<Pa
     let Icmpv6Repr::Ndisc(repr) = repr else { return None };
     match repr {
         NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } => {
-            Some(Parsed { learned: Some((target_addr.into(), unicast(lladdr?)?)), reply: None })
+            Some(Parsed { learned: Some((target_addr.into(), mac_of(lladdr?)?)), reply: None })
         }
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
-            let requester = lladdr.and_then(unicast).unwrap_or(Mac(frame.src_addr().0));
+            let requester = lladdr.and_then(mac_of).unwrap_or(Mac(frame.src_addr().0));
             let has_address = !ip.src_addr.is_unspecified();
             let to_us_alone = target_addr == own && ip.dst_addr == own && has_address;
             Some(Parsed {
@@ -126,10 +136,8 @@ fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<Pa
     }
 }
 
-/// A unicast MAC address.
-fn unicast(address: RawHardwareAddress) -> Option<Mac> {
-    let mac = Mac(address.as_bytes().try_into().ok()?);
-    (mac.0[0] & 1 == 0).then_some(mac)
+fn mac_of(address: RawHardwareAddress) -> Option<Mac> {
+    Some(Mac(address.as_bytes().try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -184,5 +192,41 @@ mod tests {
         assert_eq!(parse(&probe, THEM, them), Parsed::default(), "who has no address yet");
         probe[22] |= 1;
         assert_eq!(parse(&probe, THEM, them), Parsed::default(), "nobody's MAC address");
+    }
+
+    #[test]
+    fn neighbours_are_neither_groups_nor_everybody_nor_nobody() {
+        let (us, them) = (US.link_local(), THEM.link_local());
+        let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        let solicit = |from: (Mac, Ipv6Addr), lladdr: Option<Mac>| {
+            let lladdr = lladdr.map(|mac| RawHardwareAddress::from(EthernetAddress(mac.0)));
+            ndisc(from, (THEM, them), NdiscRepr::NeighborSolicit { target_addr: them, lladdr })
+        };
+        // The requester's MAC address is the frame's if the packet has none.
+        for (from, lladdr) in [
+            ((Mac::BROADCAST, us), None),
+            ((Mac::of_group(group), us), None),
+            ((Mac([0; 6]), us), None),
+            ((US, us), Some(Mac::BROADCAST)),
+            ((US, us), Some(Mac([0; 6]))),
+            ((US, group), None),
+        ] {
+            assert_eq!(parse(&solicit(from, lladdr), THEM, them), Parsed::default(), "{from:?} {lladdr:?}");
+        }
+        assert!(parse(&solicit((US, us), None), THEM, them).reply.is_some());
+        let of_group = ndisc(
+            (US, us),
+            (THEM, them),
+            NdiscRepr::NeighborAdvert {
+                flags: NdiscNeighborFlags::OVERRIDE,
+                target_addr: group,
+                lladdr: Some(RawHardwareAddress::from(EthernetAddress(US.0))),
+            },
+        );
+        assert_eq!(parse(&of_group, THEM, them), Parsed::default());
+        for own in [Ipv4Addr::BROADCAST, Ipv4Addr::new(224, 0, 0, 1), Ipv4Addr::UNSPECIFIED] {
+            let frame = arp_request(US, own, Ipv4Addr::new(10, 0, 0, 3));
+            assert_eq!(parse(&frame, THEM, them), Parsed::default(), "{own}");
+        }
     }
 }

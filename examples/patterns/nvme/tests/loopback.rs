@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use mlx5_nvme::{
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::{Card, SteppedCard};
 use mlx5_sim::world::Conditions;
+use rustix::fs::{Mode, OFlags};
 
 const NQN: &str = "nqn.2014-08.example:disk";
 const BLOCK: usize = 512;
@@ -156,6 +158,8 @@ fn exercise_pair(mut pair: Pair, seed: u64, options: ControllerOptions, operatio
     let mut idle: Vec<usize> = (0..PARTS).collect();
     let (mut submitted, mut done) = (0, 0);
     let mut reading = vec![None; PARTS];
+    // Reads, writes, write zeroes, flushes.
+    let mut asked = [0; 4];
     while done < operations {
         while submitted < operations && !idle.is_empty() {
             let at = idle.swap_remove(random(idle.len()));
@@ -165,17 +169,23 @@ fn exercise_pair(mut pair: Pair, seed: u64, options: ControllerOptions, operatio
             let range = first * BLOCK..(first + blocks) * BLOCK;
             match random(8) {
                 0 => {
+                    asked[2] += 1;
                     queue.write_zeroes(&namespace, lba, blocks as u32, at as u64).unwrap();
                     expected[at][range].fill(0);
                 }
-                1 => queue.flush(&namespace, at as u64).unwrap(),
+                1 => {
+                    asked[3] += 1;
+                    queue.flush(&namespace, at as u64).unwrap();
+                }
                 2..=4 => {
+                    asked[1] += 1;
                     let mut buffer = buffers.pop_front().unwrap();
                     buffer.set_len(range.len());
                     expected[at][range].copy_from_slice(&fill(&mut buffer, submitted));
                     queue.write(&namespace, lba, buffer, at as u64).unwrap();
                 }
                 _ => {
+                    asked[0] += 1;
                     let mut buffer = buffers.pop_front().unwrap();
                     buffer.set_len(range.len());
                     buffer.write(0, &vec![0xa5; range.len()]);
@@ -203,7 +213,9 @@ fn exercise_pair(mut pair: Pair, seed: u64, options: ControllerOptions, operatio
     assert_eq!(queue.close().len(), 0);
     controller.disconnect(&mut pair.host).unwrap();
     pair.await_quiet();
-    assert_eq!(pair.statistics().commands, operations);
+    let seen = pair.statistics();
+    assert_eq!(seen.commands, operations);
+    assert_eq!([seen.reads, seen.writes, seen.write_zeroes, seen.flushes], asked);
     expected
 }
 
@@ -231,6 +243,38 @@ fn exercise_file(seed: u64, loss: u32, way: ControllerOptions, open: impl Fn(Fil
 fn a_file_holds_what_was_written() {
     exercise_file(6, 0, options(DataPlacement::StandingKey, true), |disk| disk);
     exercise_file(7, 50_000, options(DataPlacement::FastKey, false), |disk| disk);
+}
+
+/// The flags of all descriptors by which this process has `path` open, as the kernel tells them.
+fn open_flags(path: &Path) -> Vec<OFlags> {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let ours = all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|link| link == path));
+    ours.map(|fd| {
+        let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(fd.file_name())).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        OFlags::from_bits_retain(u32::from_str_radix(flags, 8).unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn a_file_is_open_for_direct_io_where_its_file_system_has_that() {
+    // Beside the program: /tmp may be a tmpfs, of which few kernels have it.
+    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let file = tempfile::NamedTempFile::new_in(folder).unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let path = file.path().canonicalize().unwrap();
+    let has_it = rustix::fs::open(&path, OFlags::RDWR | OFlags::DIRECT, Mode::empty()).is_ok();
+    if !has_it {
+        eprintln!("{}: its file system has no direct I/O", path.display());
+    }
+    assert!(open_flags(&path).iter().all(|flags| !flags.contains(OFlags::DIRECT)), "before a disk has it");
+    let disk = FileDisk::open(&path, BLOCK as u32).unwrap();
+    assert_eq!(disk.is_direct(), has_it);
+    let direct = open_flags(&path).iter().filter(|flags| flags.contains(OFlags::DIRECT)).count();
+    // The disk's own, and that of its queue.
+    let descriptors = 1 + usize::from(disk.blocks_by().is_none());
+    assert_eq!(direct, if has_it { descriptors } else { 0 });
 }
 
 #[test]

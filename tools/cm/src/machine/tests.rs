@@ -294,6 +294,25 @@ fn a_remote_that_is_dead_is_given_up_in_each_state() {
     assert!(matches!(net.event(0).1, Event::Disconnected { confirmed: false, .. }));
     assert!(matches!(net.event(1), (id, Event::Disconnected { .. }) if id == theirs));
     net.assert_nothing_left();
+    // The queue pair of its datagram service is asked for in vain.
+    let mut net = Network::new(4, CALM);
+    net.lost.extend(all(0));
+    net.ends[0].resolve(net.now, path(0), DATAGRAMS, 55, &[]).unwrap();
+    assert_eq!(net.event(0).1, Event::Unreachable);
+    assert_eq!(net.count(0, CmAttribute::ServiceIdResReq), 16, "and is asked 16 times");
+    assert_eq!(net.ends[1].poll_event(), None);
+    net.assert_nothing_left();
+    // It dies after it asked for ours: the answer reaches nobody.
+    let mut net = Network::new(4, CALM);
+    let ours = net.ends[0].resolve(net.now, path(0), DATAGRAMS, 55, &[]).unwrap();
+    let (theirs, _) = net.event(1);
+    net.lost.extend(all(0).chain(all(1)));
+    net.ends[0].destroy(net.now, ours).unwrap();
+    net.ends[1].answer(net.now, theirs, 0x55, 0x0123_4567, &[]).unwrap();
+    net.run(Duration::from_secs(600));
+    assert!(net.count(1, CmAttribute::ServiceIdResReqResp) > 0);
+    assert_eq!(net.ends.each_mut().map(Machine::poll_event), [None, None]);
+    net.assert_nothing_left();
 }
 
 #[test]

@@ -3,7 +3,9 @@
 //! that the kernel's end has, too.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use mlx5_lab::{Build, Guest, Model, Software, rounds};
 
@@ -52,6 +54,23 @@ $FIO --name=lab --filename=/dev/nvme0n1 --ioengine=libaio --direct=1 --thread --
     --bsrange=512-256k --size=${SIZE}M --verify=crc32c --verify_fatal=1
 ";
 
+/// Linux's block layer, then nvme-cli, have a part of the disk zeroed, and have it flushed. Reads what is there then.
+const ZEROES_AND_FLUSHES: &str = r#"
+set -e
+limits=/sys/block/nvme0n1/queue
+[ "$(cat $limits/write_cache)" = "write back" ]
+[ $(cat $limits/write_zeroes_max_bytes) -ge 1048576 ]
+head -c 4M /dev/urandom > /tmp/sent
+dd if=/tmp/sent of=/dev/nvme0n1 bs=256K oflag=direct status=none
+blkdiscard --zeroout --offset 1M --length 1M /dev/nvme0n1
+$NVME write-zeroes /dev/nvme0n1 --start-block=6144 --block-count=15
+sync /dev/nvme0n1
+$NVME flush /dev/nvme0n1
+dd if=/dev/zero of=/tmp/sent bs=1M seek=1 count=1 conv=notrunc status=none
+dd if=/dev/zero of=/tmp/sent bs=512 seek=6144 count=16 conv=notrunc status=none
+dd if=/dev/nvme0n1 bs=256K count=16 iflag=direct status=none | busybox cmp - /tmp/sent
+"#;
+
 struct Pair {
     build: Build,
     lab: Lab,
@@ -60,7 +79,8 @@ struct Pair {
 /// A process of ours, killed if it is not waited for.
 struct Process {
     child: Child,
-    stdout: BufReader<ChildStdout>,
+    /// The lines of its standard output, as they come.
+    lines: Receiver<String>,
     /// What it said so far.
     said: String,
 }
@@ -68,17 +88,41 @@ struct Process {
 impl Process {
     /// Reads until a line that contains `what`.
     fn await_line(&mut self, what: &str) -> TestResult {
+        self.await_line_where(what, transfers(), |line| line.contains(what))
+    }
+
+    /// Reads until a line of which `holds` is true, which `what` describes.
+    fn await_line_where(&mut self, what: &str, patience: Duration, holds: impl Fn(&str) -> bool) -> TestResult {
+        let deadline = Instant::now() + patience;
         loop {
-            let mut line = String::new();
-            if self.stdout.read_line(&mut line)? == 0 {
-                let stderr = self.stderr();
-                return Err(format!("our process ended without {what:?}:\n{}{stderr}", self.said).into());
-            }
+            let line = match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Disconnected) => {
+                    let stderr = self.stderr();
+                    return Err(format!("our process ended without {what:?}:\n{}{stderr}", self.said).into());
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.child.kill()?;
+                    let stderr = self.stderr();
+                    let seconds = patience.as_secs();
+                    return Err(format!("no {what:?} in {seconds} s:\n{}{stderr}", self.said).into());
+                }
+            };
             self.said.push_str(&line);
-            if line.contains(what) {
+            self.said.push('\n');
+            if holds(&line) {
                 return Ok(());
             }
         }
+    }
+
+    /// WRITE ZEROES and FLUSH commands that a target has counted, by the last of its reports that came.
+    fn counted(&mut self) -> [u64; 2] {
+        for line in self.lines.try_iter() {
+            self.said.push_str(&line);
+            self.said.push('\n');
+        }
+        self.said.lines().rev().find_map(counts).unwrap_or_default()
     }
 
     fn stderr(&mut self) -> String {
@@ -90,13 +134,21 @@ impl Process {
     /// Waits for its end, which has to be a success. Returns what it said.
     fn ended(mut self, lab: &Lab) -> Result<String, Report> {
         let mut said = std::mem::take(&mut self.said);
-        self.stdout.read_to_string(&mut said)?;
+        self.lines.iter().for_each(|line| said.extend([&line, "\n"]));
         let stderr = self.stderr();
         match self.child.wait()? {
             status if status.success() => Ok(said),
             status => Err(lab.explain(format!("our process ended with {status}:\n{said}{stderr}"))),
         }
     }
+}
+
+/// WRITE ZEROES and FLUSH commands of a target's report.
+fn counts(line: &str) -> Option<[u64; 2]> {
+    let (_, kinds) = line.split_once(" commands (")?;
+    let (kinds, _) = kinds.split_once(')')?;
+    let of = |kind| kinds.split(", ").find_map(|count| count.strip_suffix(kind))?.trim_end().parse().ok();
+    Some([of("write zeroes")?, of("flushes")?])
 }
 
 impl Drop for Process {
@@ -129,7 +181,9 @@ impl Pair {
         command.args(rest.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let stdout = BufReader::new(child.stdout.take().ok_or("standard output of our process")?);
-        Ok(Process { child, stdout, said: String::new() })
+        let (sender, lines) = channel();
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Ok(Process { child, lines, said: String::new() })
     }
 
     /// Runs our program to its end.
@@ -224,6 +278,13 @@ fn their_host(pair: &Pair) -> TestResult {
         pair.lab.wait_until("the namespace is a disk", &format!("[ -b /dev/$({disk}) ]"))?;
         let disk = pair.lab.check(&disk, PROBE)?;
         let on = |script: &str| script.replace("nvme0n1", disk.trim());
+        let before = target.counted();
+        pair.lab.check(&on(&format!("{with}\n{ZEROES_AND_FLUSHES}")), transfers())?;
+        // Two of each; Linux may have more.
+        let what = format!("a report with two more than {before:?} of WRITE ZEROES and FLUSH");
+        target.await_line_where(&what, PROBE, |line| {
+            counts(line).is_some_and(|after| after.iter().zip(before).all(|(after, before)| *after >= before + 2))
+        })?;
         let each = on(&format!("DISKS=nvme0n1 COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20));
         let said = pair.lab.check(&each, transfers())?;
         assert!(said.contains("in blocks of all sizes"), "{said}");

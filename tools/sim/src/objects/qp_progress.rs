@@ -178,8 +178,20 @@ pub(crate) enum Message {
 /// A response with payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reply {
-    Read { psn: Psn, user: User, rkey: u32, address: u64, left: u32, is_first: bool },
-    Atomic { psn: Psn, found: AtomicResult },
+    /// `is_again`: to a duplicate request.
+    Read {
+        psn: Psn,
+        user: User,
+        rkey: u32,
+        address: u64,
+        left: u32,
+        is_first: bool,
+        is_again: bool,
+    },
+    Atomic {
+        psn: Psn,
+        found: AtomicResult,
+    },
 }
 
 /// What an atomic found in memory: big-endian numbers.

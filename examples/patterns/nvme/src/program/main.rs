@@ -210,8 +210,17 @@ fn poll(mut target: Target, stop: &AtomicBool) -> Result<(), Failure> {
         let now = target.statistics();
         if Instant::now() >= next_report && now != told {
             println!(
-                "{} hosts, {} queues, {} commands, {} failed, {} queues broken",
-                now.controllers, now.queues, now.commands, now.failed, now.broken
+                "{} hosts, {} queues, {} commands ({} reads, {} writes, {} write zeroes, {} flushes), {} failed, \
+                 {} queues broken",
+                now.controllers,
+                now.queues,
+                now.commands,
+                now.reads,
+                now.writes,
+                now.write_zeroes,
+                now.flushes,
+                now.failed,
+                now.broken
             );
             (told, next_report) = (now, Instant::now() + REPORT);
         }

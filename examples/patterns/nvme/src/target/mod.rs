@@ -51,6 +51,14 @@ pub struct TargetStatistics {
     pub chunks_in_use: usize,
     /// I/O commands answered.
     pub commands: u64,
+    /// READ commands that disks were given.
+    pub reads: u64,
+    /// WRITE commands that disks were given.
+    pub writes: u64,
+    /// WRITE ZEROES commands that disks were given.
+    pub write_zeroes: u64,
+    /// FLUSH commands that disks were given; one of all namespaces counts once.
+    pub flushes: u64,
     /// Commands answered with an error.
     pub failed: u64,
     /// Queues that ended with an error.
@@ -59,6 +67,18 @@ pub struct TargetStatistics {
     pub at_disks: usize,
     /// How long the oldest of these has been there.
     pub longest_at_disk: Duration,
+}
+
+impl TargetStatistics {
+    fn count(&mut self, task: Task) {
+        let count = match task {
+            Task::Read => &mut self.reads,
+            Task::Write => &mut self.writes,
+            Task::Zero(_) => &mut self.write_zeroes,
+            Task::Flush => &mut self.flushes,
+        };
+        *count += 1;
+    }
 }
 
 /// A subsystem with its disks, on a function whose queue pair 1 it owns, or on one of the kernel's. Namespace 1 is the
@@ -278,6 +298,7 @@ impl Target {
             let now = self.clock.now();
             controller.touch(now);
             self.statistics.commands += 1;
+            self.statistics.count(Task::Flush);
             self.at_disk.flush_all((*id, ready), &mut self.disks, now);
             return None;
         }
@@ -297,6 +318,7 @@ impl Target {
         controller.touch(now);
         controller.counters.count(task, request.len);
         self.statistics.commands += 1;
+        self.statistics.count(task);
         self.at_disk.start((*id, ready), (at, files), (task, offset), chunks, now);
         None
     }
@@ -362,7 +384,7 @@ impl Target {
         controller.touch(self.clock.now());
         if queue.qid > 0 {
             self.statistics.commands += 1;
-            return io(queue, ready, controller, &mut self.disks);
+            return io(queue, ready, (controller, &mut self.statistics), &mut self.disks);
         }
         let subsystem = Subsystem { options: &self.options, disks: &self.disks, address: queue.address };
         let mut answer = match command.opcode {
@@ -494,10 +516,16 @@ fn index_of_disk(command: &Command) -> Option<usize> {
 }
 
 /// An I/O command.
-fn io(queue: &mut Queue, ready: &Ready, controller: &mut Controller, disks: &mut [Box<dyn Disk>]) -> Answer {
+fn io(
+    queue: &mut Queue,
+    ready: &Ready,
+    (controller, statistics): (&mut Controller, &mut TargetStatistics),
+    disks: &mut [Box<dyn Disk>],
+) -> Answer {
     let Some(request) = queue.request(ready) else { return Answer::fail(Status::INTERNAL) };
     let command = request.command;
     if is_flush_of_all(&command) {
+        statistics.count(Task::Flush);
         return done(disks.iter_mut().try_for_each(|disk| disk.flush()), Task::Flush);
     }
     let Some(disk) = index_of_disk(&command).and_then(|index| disks.get_mut(index)) else {
@@ -508,6 +536,7 @@ fn io(queue: &mut Queue, ready: &Ready, controller: &mut Controller, disks: &mut
         Err(status) => return Answer::fail(status),
     };
     controller.counters.count(task, request.len);
+    statistics.count(task);
     let result = match task {
         Task::Zero(len) => disk.write_zeroes(offset, len),
         Task::Flush => disk.flush(),

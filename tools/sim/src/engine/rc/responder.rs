@@ -102,7 +102,7 @@ fn duplicate_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     if end.after(qp.rc.receive.expected) > 0 || !qp.remote_read || !readable {
         return;
     }
-    respond_again(qp, nic, read_reply(user, packet));
+    respond_again(qp, nic, read_reply(user, packet, true));
 }
 
 fn duplicate_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
@@ -126,9 +126,9 @@ fn drop_replies_from(qp: &mut Qp, psn: Psn) {
     qp.rc.receive.replies.retain(|reply| reply.psn().after(psn) < 0);
 }
 
-fn read_reply(user: User, packet: &Packet) -> Reply {
-    let reth = packet.reth;
-    Reply::Read { psn: packet.psn, user, rkey: reth.rkey, address: reth.va, left: reth.len, is_first: true }
+fn read_reply(user: User, packet: &Packet, is_again: bool) -> Reply {
+    let (psn, reth) = (packet.psn, packet.reth);
+    Reply::Read { psn, user, rkey: reth.rkey, address: reth.va, left: reth.len, is_first: true, is_again }
 }
 
 /// Who the remote side is to our keys. An XRC queue pair has no protection domain that counts: the shared queue that
@@ -216,7 +216,7 @@ fn complete_request(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
     match packet.opcode.message() {
         Some(Kind::Read) => {
             if let Ok(user) = user(qp, nic, packet) {
-                reply(qp, nic, read_reply(user, packet));
+                reply(qp, nic, read_reply(user, packet, false));
             }
         }
         Some(Kind::Atomic) => {
@@ -588,7 +588,7 @@ pub(super) fn abandon_replies(qp: &mut Qp, nic: &mut Nic) {
 
 /// Sends one packet of a read response; returns what is left. IBTA 9.7.5.1.3.
 fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
-    let Reply::Read { psn, user, rkey, address, left, is_first } = reply else { return None };
+    let Reply::Read { psn, user, rkey, address, left, is_first, is_again } = reply else { return None };
     let len = left.min(mtu(qp));
     let is_last = len == left;
     let opcode = match (is_first, is_last) {
@@ -604,7 +604,11 @@ fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
         if waits_for(qp, nic, read_of(user, (rkey, address, left), len)) {
             return Some(reply);
         }
-        abandon_replies(qp, nic);
+        // A requester that has had the data may invalidate the key before its duplicate request is answered: that is
+        // dropped then, as if it had come later.
+        if !is_again {
+            abandon_replies(qp, nic);
+        }
         return None;
     }
     nic.send(packet);
@@ -615,6 +619,7 @@ fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
         address: address.wrapping_add(u64::from(len)),
         left: left - len,
         is_first: false,
+        is_again,
     };
     (!is_last).then_some(next)
 }

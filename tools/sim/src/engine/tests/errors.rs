@@ -305,8 +305,8 @@ fn injected_failures() {
     assert_eq!(syndromes(&bench.received(b)), [None]);
 }
 
-/// Delivers a packet to queue pair `b` that its peer never sent.
-fn forge(bench: &mut Bench, b: u32, opcode: Opcode, psn: u32, change: impl FnOnce(&mut Packet)) {
+/// A packet to queue pair `b`.
+fn forged(bench: &Bench, b: u32, opcode: Opcode, psn: u32) -> Packet {
     let mac = bench.f.nic.objects.vport.mac();
     let route = crate::transport::packet::Route {
         dst_mac: mac,
@@ -315,7 +315,12 @@ fn forge(bench: &mut Bench, b: u32, opcode: Opcode, psn: u32, change: impl FnOnc
         dst: Bench::gid(0),
         ..Default::default()
     };
-    let mut packet = Packet::new(opcode, route, b, Psn::new(psn));
+    Packet::new(opcode, route, b, Psn::new(psn))
+}
+
+/// Delivers a packet to queue pair `b` that its peer never sent.
+fn forge(bench: &mut Bench, b: u32, opcode: Opcode, psn: u32, change: impl FnOnce(&mut Packet)) {
+    let mut packet = forged(bench, b, opcode, psn);
     change(&mut packet);
     engine::receive(&mut bench.f, Frame::Roce(Box::new(packet)));
     bench.run();
@@ -394,6 +399,31 @@ fn a_key_that_goes_away_in_the_middle_of_a_read() {
     bench.mkey_mut(rkey).set_free(true);
     bench.run();
     assert_eq!(syndromes(&bench.sent(a)), [Some(RemoteOperation)]);
+}
+
+/// The requester has the data, and its duplicate is late: a key that it invalidates meanwhile is no error.
+#[test]
+fn a_key_that_goes_away_while_a_read_is_answered_again() {
+    const LEN: u32 = 1 << 20;
+    let (mut bench, a, b) = Bench::standard();
+    let (here, there) = (bench.alloc(LEN.into()), bench.alloc(LEN.into()));
+    let (key, rkey) = (bench.key, bench.mkey(there, Some(LEN.into()), ALL));
+    bench.post(a, &read(here, LEN, key, there, rkey));
+    bench.run();
+    assert_eq!(syndromes(&bench.sent(a)), [None]);
+    let mut packet = forged(&bench, b, Opcode::ReadRequest, 0xff_fff0);
+    (packet.reth.rkey, packet.reth.va, packet.reth.len) = (rkey, there, LEN);
+    engine::receive(&mut bench.f, Frame::Roce(Box::new(packet)));
+    for _ in 0..5 {
+        engine::run(&mut bench.f);
+    }
+    assert!(!bench.qp_mut(b).rc.receive.replies.is_empty(), "the answer is under way");
+    bench.mkey_mut(rkey).set_free(true);
+    bench.run();
+    assert_eq!((bench.state(a), bench.state(b)), (QpState::Rts, QpState::Rts));
+    bench.post(a, &write(here, 8, key, here, key));
+    bench.run();
+    assert_eq!(syndromes(&bench.sent(a)), [None]);
 }
 
 #[test]
