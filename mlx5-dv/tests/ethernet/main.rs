@@ -16,6 +16,7 @@ mod metadata;
 mod multi_packet;
 mod pace;
 mod placing;
+mod reformats;
 mod refusals;
 mod rules;
 mod sender;
