@@ -7,7 +7,7 @@ use mlx5_prm::layout::{Be64, Layout};
 
 use super::counter::FlowCounter;
 use super::modify::ModifyHeader;
-use super::reformat::PacketReformat;
+use super::reformat::{PacketReformat, Tunnel};
 use super::table::{Direction, FlowTable, check_several_paths};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
@@ -87,6 +87,7 @@ pub struct FlowActions {
     pub(super) counters: Vec<FlowCounter>,
     tag: Option<u32>,
     decap: bool,
+    decap_l3: Option<Arc<PacketReformat>>,
     pop_vlan: bool,
     modify: Option<Arc<ModifyHeader>>,
     push_vlan: Option<VlanTag>,
@@ -118,6 +119,7 @@ impl FlowActions {
             counters: Vec::new(),
             tag: None,
             decap: false,
+            decap_l3: None,
             pop_vlan: false,
             modify: None,
             push_vlan: None,
@@ -169,9 +171,18 @@ impl FlowActions {
         self
     }
 
-    /// Takes the frame out of its tunnel: the outer headers up to those of VXLAN are removed.
+    /// Takes the frame out of its tunnel, VXLAN, GENEVE or GRE of frames (NVGRE): all headers before the inner frame
+    /// are removed. Frames that are in no such tunnel are dropped, so have the rule match the tunnel.
     pub fn decap(mut self) -> Self {
         self.decap = true;
+        self
+    }
+
+    /// Takes the packet out of its tunnel of packets, such as GRE and IP in IP, and puts an Ethernet header before it:
+    /// for a [`PacketReformat::l3_tunnel_to_l2`]. Frames that are in no tunnel are dropped, so have the rule match the
+    /// tunnel.
+    pub fn decap_l3(mut self, header: &Arc<PacketReformat>) -> Self {
+        self.decap_l3 = Some(Arc::clone(header));
         self
     }
 
@@ -193,7 +204,7 @@ impl FlowActions {
         self
     }
 
-    /// Puts the frame into a tunnel.
+    /// Puts the frame, or the packet in it, into a tunnel.
     pub fn encap(mut self, tunnel: &Arc<PacketReformat>) -> Self {
         self.encap = Some(Arc::clone(tunnel));
         self
@@ -236,8 +247,8 @@ impl FlowActions {
         });
         let counters = self.counters.iter().map(|counter| counter.counters().device());
         let modify = self.modify.iter().map(|modify| modify.device());
-        let encap = self.encap.iter().map(|encap| encap.device());
-        let mut all = destinations.chain(counters).chain(modify).chain(encap);
+        let reformats = self.decap_l3.iter().chain(&self.encap).map(|reformat| reformat.device());
+        let mut all = destinations.chain(counters).chain(modify).chain(reformats);
         if all.any(|other| !Arc::ptr_eq(device, other)) {
             return Err(Invalid::ForeignDevice { what: "a flow rule and what it names" }.into());
         }
@@ -265,7 +276,7 @@ impl FlowActions {
         let idle = [
             (self.tag.is_some(), "a flow tag"),
             (is_dropped && self.encap.is_some(), "putting into a tunnel"),
-            (is_dropped && self.decap, "taking out of a tunnel"),
+            (is_dropped && (self.decap || self.decap_l3.is_some()), "taking out of a tunnel"),
             (is_dropped && self.modify.is_some(), "changing headers"),
             (is_dropped && self.pop_vlan, "removing a VLAN tag"),
             (is_dropped && self.push_vlan.is_some(), "adding a VLAN tag"),
@@ -313,10 +324,8 @@ impl FlowActions {
         if self.modify.as_ref().is_some_and(|modify| modify.direction() != direction) {
             return wrong("changing headers", "a ModifyHeader of the table's direction");
         }
-        if (self.decap || self.encap.is_some()) && !table.has_tunnels() {
-            return wrong("a tunnel", "FlowTableOptions::tunnels of the rule's table");
-        }
         let caps = table.properties();
+        self.check_tunnels(table)?;
         in_range(
             "destinations",
             self.destinations().len() as u64,
@@ -338,6 +347,39 @@ impl FlowActions {
         lacks(self.push_vlan.is_some(), caps.push_vlan(), "add a VLAN tag", "push_vlan")
     }
 
+    fn has_tunnel(&self) -> bool {
+        self.decap || self.decap_l3.is_some() || self.encap.is_some()
+    }
+
+    /// Error unless a rule of `table` can take frames out of tunnels and put them into some as it says.
+    fn check_tunnels(&self, table: &FlowTable) -> Result<(), Error> {
+        let wrong = |what: &str, requires| Err(Invalid::Requires { what: what.into(), requires }.into());
+        let (decap_l3, encap) = (self.decap_l3.as_ref(), self.encap.as_ref());
+        if self.has_tunnel() {
+            if !table.has_tunnels() {
+                return wrong("a tunnel", "FlowTableOptions::tunnels of the rule's table");
+            }
+            if decap_l3.is_some_and(|reformat| reformat.tunnel_use() != Tunnel::Left) {
+                return wrong("FlowActions::decap_l3", "a PacketReformat::l3_tunnel_to_l2");
+            }
+            if encap.is_some_and(|reformat| reformat.tunnel_use() == Tunnel::Left) {
+                return wrong("FlowActions::encap", "a PacketReformat that puts into a tunnel");
+            }
+            // An entry has one reformat.
+            if decap_l3.is_some() && (self.decap || encap.is_some()) {
+                return wrong("FlowActions::decap_l3 beside another tunnel", "a rule of its own, in a table before");
+            }
+        }
+        if self.decap && !table.properties().decap() {
+            let what = "flow rules that take frames out of tunnels".into();
+            return Err(Error::Unsupported { what, capability: "decap" });
+        }
+        for reformat in decap_l3.into_iter().chain(encap) {
+            reformat.tunnel_use().check(&[table.properties()])?;
+        }
+        Ok(())
+    }
+
     /// Writes it into an entry's context; the list that follows that.
     pub(super) fn write(&self, context: &mut FlowContext) -> Vec<Be64> {
         let mut action = match &self.fate {
@@ -345,13 +387,14 @@ impl FlowActions {
             Fate::Send | Fate::Kernel => ALLOW,
             Fate::Forward(_) => FWD_DEST,
         };
+        let reformat = self.decap_l3.as_ref().or(self.encap.as_ref());
         for (is_done, bit) in [
             (!self.counters.is_empty(), COUNT),
             (self.decap, DECAP),
             (self.pop_vlan, VLAN_POP),
             (self.modify.is_some(), MOD_HDR),
             (self.push_vlan.is_some(), VLAN_PUSH),
-            (self.encap.is_some(), PACKET_REFORMAT),
+            (reformat.is_some(), PACKET_REFORMAT),
         ] {
             action |= if is_done { bit } else { 0 };
         }
@@ -362,7 +405,7 @@ impl FlowActions {
             .destination_list_size(self.destinations().len() as u32)
             .flow_counter_list_size(self.counters.len() as u32)
             .modify_header_id(self.modify.as_ref().map_or(0, |modify| modify.modify_header_id()))
-            .packet_reformat_id(self.encap.as_ref().map_or(0, |encap| encap.packet_reformat_id()));
+            .packet_reformat_id(reformat.map_or(0, |reformat| reformat.packet_reformat_id()));
         if let Some(VlanTag { ethertype, priority, vlan }) = self.push_vlan {
             let mut tag = Vlan::default();
             tag.w().ethtype(ethertype).prio(priority).vid(vlan);
@@ -373,7 +416,7 @@ impl FlowActions {
 
     /// Whether it does more than DevX's rules can: change frames.
     pub(super) fn changes_frames(&self) -> bool {
-        self.decap || self.pop_vlan || self.modify.is_some() || self.push_vlan.is_some() || self.encap.is_some()
+        self.has_tunnel() || self.pop_vlan || self.modify.is_some() || self.push_vlan.is_some()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::objects::check::{fits, in_range};
 use crate::objects::object::{DestroyError, Object, destroy_sole};
 
 /// Changes of header fields, in order. A field that a frame has not stays out. Checksums of IPv4, TCP and UDP are
-/// adapted.
+/// adapted. That of ICMPv6, which covers IPv6 addresses, too, is not: Linux offloads no such change of its packets.
 #[derive(Debug, Clone, Default)]
 pub struct HeaderChanges {
     actions: Vec<SetAddCopyActionInAuto>,

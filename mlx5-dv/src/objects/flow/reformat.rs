@@ -1,16 +1,16 @@
-//! Tunnels that flow rules put frames into.
+//! Tunnels that flow rules put frames into, and take packets out of.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use mlx5_prm::caps::FlowTableNicCap;
+use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
 use mlx5_prm::cmd::{AllocPacketReformatContextIn, DeallocPacketReformatContextIn, WithTail};
 use mlx5_prm::flow::{PacketReformatContextIn, ReformatType};
 
 use super::table::no_tables;
 use crate::caps::CapPage;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::check::{fits, in_range};
 use crate::objects::object::{DestroyError, Object, destroy_sole};
@@ -53,10 +53,46 @@ impl VxlanTunnel {
     }
 }
 
-/// Headers that flow rules put before frames. PRM "ALLOC_PACKET_REFORMAT_CONTEXT".
+/// Bytes of an Ethernet header, and of one with a VLAN tag.
+const L2_HEADERS: [usize; 2] = [14, 18];
+
+/// What a reformat is used for by rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tunnel {
+    /// Frames are put into one.
+    OfFrames,
+    /// The packets in frames are put into one.
+    OfPackets,
+    /// Packets are taken out of one.
+    Left,
+}
+
+impl Tunnel {
+    /// Error unless tables can do it, one of `tables` at least.
+    pub(super) fn check(self, tables: &[&FlowTablePropLayout]) -> Result<(), Error> {
+        let (has, what, capability): (fn(&FlowTablePropLayout) -> bool, _, _) = match self {
+            Tunnel::OfFrames => (FlowTablePropLayout::reformat, "put frames into tunnels", "reformat"),
+            Tunnel::OfPackets => {
+                (FlowTablePropLayout::reformat_l2_to_l3_tunnel, "put packets into tunnels", "reformat_l2_to_l3_tunnel")
+            }
+            Tunnel::Left => (
+                FlowTablePropLayout::reformat_l3_tunnel_to_l2,
+                "take packets out of tunnels",
+                "reformat_l3_tunnel_to_l2",
+            ),
+        };
+        if tables.iter().any(|table| has(table)) {
+            return Ok(());
+        }
+        Err(Error::Unsupported { what: format!("flow rules that {what}"), capability })
+    }
+}
+
+/// Headers that flow rules put before frames and packets. PRM "ALLOC_PACKET_REFORMAT_CONTEXT".
 #[derive(Debug)]
 pub struct PacketReformat {
     packet_reformat_id: u32,
+    tunnel: Tunnel,
     object: Object,
 }
 
@@ -67,7 +103,7 @@ impl PacketReformat {
     /// As for [`tunnel`](Self::tunnel).
     pub fn vxlan(device: &Arc<Device>, tunnel: &VxlanTunnel) -> Result<Arc<Self>, Error> {
         fits("VXLAN network", tunnel.vni, 24)?;
-        Self::create(device, ReformatType::L2ToVxlan, &tunnel.header())
+        Self::create(device, ReformatType::L2ToVxlan, Tunnel::OfFrames, &tunnel.header())
     }
 
     /// Puts frames behind `header`, which begins with an Ethernet header. The card fills in lengths of IP and UDP and
@@ -77,20 +113,52 @@ impl PacketReformat {
     /// [`Error::Unsupported`] on a card that cannot; [`Error::Invalid`] on DevX, and for a header without bytes or of
     /// more than `max_encap_header_size`; [`Error::Command`].
     pub fn tunnel(device: &Arc<Device>, header: &[u8]) -> Result<Arc<Self>, Error> {
-        Self::create(device, ReformatType::L2ToL2Tunnel, header)
+        Self::create(device, ReformatType::L2ToL2Tunnel, Tunnel::OfFrames, header)
     }
 
-    fn create(device: &Arc<Device>, kind: ReformatType, header: &[u8]) -> Result<Arc<Self>, Error> {
+    /// Puts packets of IP behind `header`, in place of their frames' Ethernet header and VLAN tags: for tunnels of
+    /// packets, such as GRE and IP in IP. `header` begins with an Ethernet header of its own; the card fills in what it
+    /// does for [`tunnel`](Self::tunnel). Frames without a packet of IP are dropped. Used by
+    /// [`FlowActions::encap`](super::actions::FlowActions::encap), on the cards that are known in tables of
+    /// [`Direction::Transmit`](super::table::Direction::Transmit).
+    ///
+    /// # Errors
+    /// As for [`tunnel`](Self::tunnel); [`Error::Invalid`] for a header that is shorter than that of Ethernet.
+    pub fn l2_to_l3_tunnel(device: &Arc<Device>, header: &[u8]) -> Result<Arc<Self>, Error> {
+        Self::create(device, ReformatType::L2ToL3Tunnel, Tunnel::OfPackets, header)
+    }
+
+    /// Takes packets of IP out of their tunnel, and puts them behind `header`: an Ethernet header, which may have a
+    /// VLAN tag. For tunnels of packets, which have no Ethernet header inside, such as GRE and IP in IP; that of a
+    /// frame in a tunnel is replaced. Frames in no tunnel are dropped. Used by
+    /// [`FlowActions::decap_l3`](super::actions::FlowActions::decap_l3), on the cards that are known in tables of
+    /// [`Direction::Receive`](super::table::Direction::Receive).
+    ///
+    /// The EtherType in `header` is that of all packets: have a rule for each version of IP.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a card that cannot; [`Error::Invalid`] on DevX, and for a header that has neither 14
+    /// bytes nor 18; [`Error::Command`].
+    pub fn l3_tunnel_to_l2(device: &Arc<Device>, header: &[u8]) -> Result<Arc<Self>, Error> {
+        Self::create(device, ReformatType::L3TunnelToL2, Tunnel::Left, header)
+    }
+
+    fn create(device: &Arc<Device>, kind: ReformatType, tunnel: Tunnel, header: &[u8]) -> Result<Arc<Self>, Error> {
         if !device.is_owned() {
             return Err(no_tables(device));
         }
         let caps: FlowTableNicCap = device.caps().current(CapPage::FlowTable).unwrap_or_default();
-        if !caps.encap_general_header() {
+        if tunnel == Tunnel::OfFrames && !caps.encap_general_header() {
             let (what, capability) = ("flow rules that put frames into tunnels".into(), "encap_general_header");
             return Err(Error::Unsupported { what, capability });
         }
-        let most = caps.max_encap_header_size().into();
-        in_range("header", header.len() as u64, 1..=most, "max_encap_header_size")?;
+        tunnel.check(&[caps.flow_table_properties_nic_receive(), caps.flow_table_properties_nic_transmit()])?;
+        if tunnel == Tunnel::Left && !L2_HEADERS.contains(&header.len()) {
+            let (what, requires) = ("taking packets out of a tunnel".into(), "an Ethernet header of 14 or 18 bytes");
+            return Err(Invalid::Requires { what, requires }.into());
+        }
+        let least = if tunnel == Tunnel::OfFrames { 1 } else { L2_HEADERS[0] as u64 };
+        in_range("header", header.len() as u64, least..=caps.max_encap_header_size().into(), "max_encap_header_size")?;
         let (mut create, mut context) = (AllocPacketReformatContextIn::default(), PacketReformatContextIn::default());
         let data = |at: usize| header.get(at).copied().unwrap_or(0);
         context.w().reformat_type(kind).reformat_data_size(header.len() as u16).reformat_data(&[data(0), data(1)]);
@@ -103,7 +171,12 @@ impl PacketReformat {
             end.w().packet_reformat_id(out.reply.packet_reformat_id());
             (end, format!("packet reformat context {:#x}", out.reply.packet_reformat_id()))
         })?;
-        Ok(Arc::new(PacketReformat { packet_reformat_id: out.reply.packet_reformat_id(), object }))
+        Ok(Arc::new(PacketReformat { packet_reformat_id: out.reply.packet_reformat_id(), tunnel, object }))
+    }
+
+    /// What it is for.
+    pub(super) fn tunnel_use(&self) -> Tunnel {
+        self.tunnel
     }
 
     /// `packet_reformat_id`.

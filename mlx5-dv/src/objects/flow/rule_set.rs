@@ -31,7 +31,7 @@ pub struct FlowRulesOptions {
     /// Room for rules of each priority, where the function is ours. Rules of different fields do not share it entry by
     /// entry, so leave twice as much. Default: 4096.
     pub entries: u32,
-    /// Whether rules may put frames into tunnels and take them out. Default: no.
+    /// Whether rules may put frames into tunnels and take them out: see [`FlowTableOptions::tunnels`]. Default: no.
     pub tunnels: bool,
 }
 

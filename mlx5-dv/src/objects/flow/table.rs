@@ -45,7 +45,8 @@ pub struct FlowTableOptions {
     pub entries: u32,
     /// The table, of a higher level, where frames that no rule matches go on. Default: none, see [`Direction`].
     pub miss: Option<Arc<FlowTable>>,
-    /// Whether its rules may put frames into tunnels and take them out. Default: no.
+    /// Whether its rules may put frames into tunnels and take them out, as far as the card's tables of this direction
+    /// can. Default: no.
     pub tunnels: bool,
 }
 
@@ -131,13 +132,15 @@ impl FlowTable {
         in_range("level", level.into(), 0..=caps.max_ft_level().into(), "max_ft_level")?;
         let size = u64::from(entries.max(1)).next_power_of_two();
         within("entries", size, "log_max_ft_size", caps.log_max_ft_size())?;
-        if tunnels && !(caps.reformat() && caps.decap()) {
-            let capability = if caps.decap() { "reformat" } else { "decap" };
+        // Cards take frames out of tunnels where they are received, and put them into some where they are sent.
+        let (can_enter, can_leave) = (tunnels && caps.reformat(), tunnels && caps.decap());
+        if tunnels && !can_enter && !can_leave {
+            let capability = if direction == Direction::Receive { "decap" } else { "reformat" };
             return Err(Error::Unsupported { what: "flow tables with tunnels".into(), capability });
         }
         let log_size = size.trailing_zeros();
         let (mut create, mut context) = (CreateFlowTableIn::default(), FlowTableContext::default());
-        context.w().level(level).log_size(log_size as u8).reformat_en(tunnels).decap_en(tunnels);
+        context.w().level(level).log_size(log_size as u8).reformat_en(can_enter).decap_en(can_leave);
         if let Some(next) = &miss {
             one_device("a flow table and the next", device, [next.device()])?;
             if next.direction != direction || next.level <= level {

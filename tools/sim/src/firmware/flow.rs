@@ -13,7 +13,9 @@ use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Capabilities, Context, Function};
 use crate::steering::key::{self, Announced};
-use crate::steering::{Changes, Destination, FlowCounter, FlowEntry, FlowGroup, FlowTable, Miss, Use, VlanTag};
+use crate::steering::{
+    Changes, Destination, FlowCounter, FlowEntry, FlowGroup, FlowTable, Miss, ReformatKind, Use, VlanTag,
+};
 
 /// `modify_field_select` of `MODIFY_FLOW_TABLE`.
 const SELECT_MISS: u16 = 1;
@@ -349,6 +351,15 @@ fn check_action(
     Ok(())
 }
 
+/// Whether entries of such tables may use a packet reformat context of this kind.
+pub(super) fn can_reformat(caps: &FlowTablePropLayout, kind: ReformatKind) -> bool {
+    match kind {
+        ReformatKind::L2Tunnel => caps.reformat(),
+        ReformatKind::L3Tunnel => caps.reformat_l2_to_l3_tunnel(),
+        ReformatKind::Leave => caps.reformat_l3_tunnel_to_l2(),
+    }
+}
+
 /// How an entry changes frames.
 fn changes(f: &Function, table_type: FlowTableType, context: &FlowContext) -> Result<Changes, Syndrome> {
     let steering = &f.nic.objects.steering;
@@ -360,7 +371,13 @@ fn changes(f: &Function, table_type: FlowTableType, context: &FlowContext) -> Re
     }
     let reformat = does(action::REFORMAT).then_some(context.packet_reformat_id());
     if let Some(number) = reformat {
-        steering.reformats.get(number).ok_or(Syndrome::NoSuchPacketReformat)?;
+        let kind = steering.reformats.get(number).ok_or(Syndrome::NoSuchPacketReformat)?.kind;
+        if !can_reformat(properties(&f.nic.firmware.caps, table_type), kind) {
+            return Err(Syndrome::CapabilityNotAnnounced);
+        }
+        if kind == ReformatKind::Leave && does(action::DECAP) {
+            return Err(Syndrome::FlowAction);
+        }
     }
     let vlan = context.push_vlan();
     let tag: VlanTag = (vlan.ethtype(), u16::from(vlan.prio()) << 13 | u16::from(vlan.cfi()) << 12 | vlan.vid());

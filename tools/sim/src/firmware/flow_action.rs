@@ -6,11 +6,11 @@ use mlx5_prm::flow::{ReformatType, SetAddCopyActionInAuto};
 use mlx5_prm::layout::Layout;
 
 use super::answer::Answer;
-use super::flow::{own, properties};
+use super::flow::{can_reformat, own, properties};
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Context, Function};
-use crate::steering::{ModifyHeader, Reformat, Use};
+use crate::steering::{ModifyHeader, Reformat, ReformatKind, Use};
 
 /// `ALLOC_MODIFY_HEADER_CONTEXT`.
 pub(super) fn alloc_modify_header(
@@ -52,25 +52,45 @@ pub(super) fn dealloc_modify_header(
     Ok(DeallocModifyHeaderContextOut::ZERO)
 }
 
-/// `ALLOC_PACKET_REFORMAT_CONTEXT`: tunnels of frames.
+/// Sizes of the header that takes a tunnel's place: an Ethernet header, or one with a VLAN tag.
+const L2_HEADERS: [u16; 2] = [14, 18];
+
+/// `ALLOC_PACKET_REFORMAT_CONTEXT`: tunnels of frames and of packets.
 pub(super) fn alloc_packet_reformat(
     f: &mut Function,
     command: &AllocPacketReformatContextIn,
     list: &[u8],
 ) -> Answer<AllocPacketReformatContextOut> {
     let context = command.packet_reformat_context();
-    if !matches!(context.reformat_type(), ReformatType::L2ToVxlan | ReformatType::L2ToL2Tunnel) {
-        return Err(Syndrome::ReformatType.into());
+    let kind = match context.reformat_type() {
+        ReformatType::L2ToVxlan | ReformatType::L2ToNvgre | ReformatType::L2ToL2Tunnel => ReformatKind::L2Tunnel,
+        ReformatType::L2ToL3Tunnel => ReformatKind::L3Tunnel,
+        ReformatType::L3TunnelToL2 => ReformatKind::Leave,
+        _ => return Err(Syndrome::ReformatType.into()),
+    };
+    let caps = f.nic.firmware.caps.flow_table();
+    let is_announced = match kind {
+        ReformatKind::L2Tunnel => caps.encap_general_header(),
+        kind => [caps.flow_table_properties_nic_receive(), caps.flow_table_properties_nic_transmit()]
+            .iter()
+            .any(|tables| can_reformat(tables, kind)),
+    };
+    if !is_announced {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    let len = usize::from(context.reformat_data_size());
-    if len == 0 || context.reformat_data_size() > f.nic.firmware.caps.flow_table().max_encap_header_size() {
+    let size = context.reformat_data_size();
+    let fits = match kind {
+        ReformatKind::Leave => L2_HEADERS.contains(&size),
+        _ => size > 0 && size <= caps.max_encap_header_size(),
+    };
+    if !fits {
         return Err(Syndrome::ReformatSize.into());
     }
     let header = [&context.reformat_data()[..], list].concat();
-    let header = header.get(..len).ok_or(Syndrome::InputListLength)?.to_vec();
+    let header = header.get(..usize::from(size)).ok_or(Syndrome::InputListLength)?.to_vec();
     f.nic.objects.steering.reformats.next_number().ok_or(Syndrome::TooManyPacketReformats)?;
     pages::reserve(f, Context::FlowEntry)?;
-    let number = f.nic.objects.steering.reformats.insert(Reformat { header });
+    let number = f.nic.objects.steering.reformats.insert(Reformat { kind, header });
     let number = number.map_err(|_| Syndrome::TooManyPacketReformats)?;
     let mut output = AllocPacketReformatContextOut::ZERO;
     output.w().packet_reformat_id(number);

@@ -305,8 +305,8 @@ syndromes! {
     0x120a FlowDestinations BadParameter "the destinations or counters do not fit the action, exceed the announced number, or have an unknown type",
     0x120b ModifyHeaderCount BadParameter "num_of_actions is 0, or above max_modify_header_actions",
     0x120c ModifyHeaderAction BadParameter "an action is none of set, add and copy, or its field or bits are unknown",
-    0x120d ReformatType BadParameter "reformat_type: only L2_TO_VXLAN and L2_TO_L2_TUNNEL are supported",
-    0x120e ReformatSize BadParameter "reformat_data_size is 0, or above max_encap_header_size",
+    0x120d ReformatType BadParameter "reformat_type: only L2_TO_VXLAN, L2_TO_NVGRE, L2_TO_L2_TUNNEL, L2_TO_L3_TUNNEL and L3_TUNNEL_TO_L2 are supported",
+    0x120e ReformatSize BadParameter "reformat_data_size is 0 or above max_encap_header_size, or for L3_TUNNEL_TO_L2 neither 14 nor 18",
 
     // Registers.
     0x0f01 UnknownRegister BadParameter "ACCESS_REGISTER: no such register",

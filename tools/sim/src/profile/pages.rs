@@ -311,6 +311,9 @@ pub(super) fn flow_table() -> FlowTableNicCap {
             .pop_vlan(true)
             .push_vlan(true);
     }
+    // Packets leave tunnels where they are received, and enter them where they are sent: more Linux does not ask for.
+    receive.w().reformat_l3_tunnel_to_l2(true);
+    transmit.w().reformat_l2_to_l3_tunnel(true);
     // RoCE packets reach no table of received frames.
     let mut roce = match_fields();
     roce.w().bth_dst_qp(true);

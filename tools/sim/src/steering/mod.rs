@@ -24,7 +24,7 @@ use mlx5_prm::flow::FlowTableType;
 
 pub use modify::ModifyHeader;
 pub(crate) use modify::Registers;
-pub use reformat::Reformat;
+pub use reformat::{Reformat, ReformatKind};
 pub(crate) use table::Use;
 pub use table::{Changes, Destination, FlowEntry, FlowGroup, FlowTable, Miss, VlanTag};
 
@@ -162,7 +162,8 @@ impl Steering {
                     counter.bytes += traveller.frame.len() as u64;
                 }
             }
-            let traveller = changed(traveller, &entry.changes, &self.modify_headers, &self.reformats);
+            let changed = changed(traveller, &entry.changes, &self.modify_headers, &self.reformats);
+            let Some(traveller) = changed else { continue };
             for destination in &entry.destinations {
                 match *destination {
                     Destination::Table(next) => pending.push((next, traveller.clone())),
@@ -226,19 +227,27 @@ impl Steering {
     }
 }
 
-/// The frame as an entry changes it.
+/// The frame as an entry changes it. `None` if it has no tunnel to be taken out of, or nothing to be put into one: it
+/// is dropped.
 fn changed<'a>(
     traveller: Traveller<'a>,
     changes: &Changes,
     modify_headers: &Table<ModifyHeader>,
     reformats: &Table<Reformat>,
-) -> Traveller<'a> {
+) -> Option<Traveller<'a>> {
     if *changes == Changes::default() {
-        return traveller;
+        return Some(traveller);
     }
     let (mut frame, mut registers, ports) = (traveller.frame.into_owned(), traveller.registers, traveller.ports);
-    if changes.decapsulates {
-        reformat::decapsulate(&mut frame, &ports);
+    let reformat = changes.reformat.and_then(|number| reformats.get(number));
+    let (leaves, enters) = match reformat {
+        Some(reformat) if reformat.kind == ReformatKind::Leave => (Some(reformat), None),
+        other => (None, other),
+    };
+    if changes.decapsulates && !reformat::decapsulate(&mut frame, &ports)
+        || leaves.is_some_and(|reformat| !reformat.leave(&mut frame, &ports))
+    {
+        return None;
     }
     if changes.pops_vlan {
         ethernet::pop_tag(&mut frame);
@@ -249,8 +258,8 @@ fn changed<'a>(
     if let Some((ether_type, tci)) = changes.push_vlan {
         ethernet::insert_tag(&mut frame, ether_type, tci);
     }
-    if let Some(reformat) = changes.reformat.and_then(|number| reformats.get(number)) {
-        reformat.apply(&mut frame);
+    if enters.is_some_and(|reformat| !reformat.encapsulate(&mut frame)) {
+        return None;
     }
-    Traveller::new(Cow::Owned(frame), registers, ports)
+    Some(Traveller::new(Cow::Owned(frame), registers, ports))
 }

@@ -199,6 +199,8 @@ const FLOW_TABLE: &[Honoured] = &[
     ("log_max_modify_header_context", "steering/mod.rs", ".log_max_modify_header_context()"),
     ("reformat", "firmware/flow.rs", "caps.reformat()"),
     ("decap", "firmware/flow.rs", "caps.decap()"),
+    ("reformat_l2_to_l3_tunnel", "firmware/flow.rs", "caps.reformat_l2_to_l3_tunnel()"),
+    ("reformat_l3_tunnel_to_l2", "firmware/flow.rs", "caps.reformat_l3_tunnel_to_l2()"),
     ("pop_vlan", "firmware/flow.rs", "caps.pop_vlan()"),
     ("push_vlan", "firmware/flow.rs", "caps.push_vlan()"),
     // One entry may do all of it: see `changed`.

@@ -812,6 +812,14 @@ fn counters_are_made_by_the_hundred_and_end_together() {
     assert_eq!(c.refused(&end), Syndrome::NoSuchFlowCounter);
 }
 
+/// A reformat whose header has `size` bytes, and a list of `len`: two bytes of the header lie before it.
+fn alloc_reformat(kind: ReformatType, size: u16, len: usize) -> WithTail<AllocPacketReformatContextIn, u8> {
+    let (mut reformat, mut header) = (AllocPacketReformatContextIn::default(), PacketReformatContextIn::ZERO);
+    header.w().reformat_type(kind).reformat_data_size(size);
+    reformat.w().packet_reformat_context(&header);
+    WithTail::new(reformat, vec![0; len])
+}
+
 #[test]
 fn contexts_of_actions_are_refused_what_is_wrong_with_them() {
     let mut rig = Rig::new();
@@ -838,18 +846,60 @@ fn contexts_of_actions_are_refused_what_is_wrong_with_them() {
     end.w().modify_header_id(number);
     assert_eq!(c.refused(&end), Syndrome::ModifyHeaderInUse);
 
-    let mut reformat = AllocPacketReformatContextIn::default();
-    let mut header = PacketReformatContextIn::ZERO;
-    header.w().reformat_type(ReformatType::L3TunnelToL2).reformat_data_size(14);
-    reformat.w().packet_reformat_context(&header);
-    let rest = vec![0u8; 12];
-    assert_eq!(c.refused(&WithTail::new(reformat, rest.clone())), Syndrome::ReformatType);
-    header.w().reformat_type(ReformatType::L2ToL2Tunnel).reformat_data_size(129);
-    reformat.w().packet_reformat_context(&header);
-    assert_eq!(c.refused(&WithTail::new(reformat, vec![0u8; 127])), Syndrome::ReformatSize);
-    header.w().reformat_data_size(50);
-    reformat.w().packet_reformat_context(&header);
-    assert_eq!(c.refused(&WithTail::new(reformat, rest)), Syndrome::InputListLength);
+    use ReformatType as Type;
+    assert_eq!(c.refused(&alloc_reformat(Type::AddMacsec, 14, 12)), Syndrome::ReformatType);
+    for (kind, size) in [
+        (Type::L2ToL2Tunnel, 129),
+        (Type::L2ToNvgre, 0),
+        (Type::L2ToL3Tunnel, 129),
+        (Type::L3TunnelToL2, 0),
+        (Type::L3TunnelToL2, 13),
+        (Type::L3TunnelToL2, 16),
+        (Type::L3TunnelToL2, 22),
+    ] {
+        assert_eq!(c.refused(&alloc_reformat(kind, size, 128)), Syndrome::ReformatSize, "{kind:?}, {size}");
+    }
+    assert_eq!(c.refused(&alloc_reformat(Type::L2ToL2Tunnel, 50, 12)), Syndrome::InputListLength);
+    assert_eq!(rig.client.violations(), [""; 0]);
+}
+
+#[test]
+fn reformats_are_refused_to_tables_and_cards_that_do_not_announce_them() {
+    let mut rig = Rig::new();
+    let c = &mut rig.client;
+    let kinds = [ReformatType::L2ToNvgre, ReformatType::L2ToL3Tunnel, ReformatType::L3TunnelToL2];
+    let [frames, packets, leave] =
+        kinds.map(|kind| c.exec(&alloc_reformat(kind, 14, 12)).unwrap().reply.packet_reformat_id());
+    let mut table = create_table(1);
+    let mut context = *table.flow_table_context();
+    context.w().reformat_en(true).decap_en(true);
+    table.w().flow_table_context(&context);
+    let table = c.exec(&table).unwrap().table_id();
+    let group = c.exec(&create_group(table, 0, 7)).unwrap().group_id();
+    let entry = |index: u32, action: u16, reformat: u32| {
+        let mut entry = set_entry(table, group, index, rig.tirn, rig.counter);
+        let mut context = *entry.command.flow_context();
+        context.w().action(4 | 8 | action).packet_reformat_id(reformat);
+        entry.command.w().flow_context(&context);
+        entry
+    };
+    c.exec(&entry(0, 0x10, frames)).unwrap();
+    c.exec(&entry(1, 0x10, leave)).unwrap();
+    assert_eq!(c.refused(&entry(2, 0x10, packets)), Syndrome::CapabilityNotAnnounced, "where frames are sent");
+    assert_eq!(c.refused(&entry(2, 0x10 | 0x20, leave)), Syndrome::FlowAction, "out of one tunnel, not of two");
+    let mut end = DeallocPacketReformatContextIn::default();
+    end.w().packet_reformat_id(leave);
+    assert_eq!(c.refused(&end), Syndrome::PacketReformatInUse);
+
+    let mut caps = c.f.nic.firmware.caps.flow_table;
+    let mut receive = *caps.flow_table_properties_nic_receive();
+    receive.w().reformat_l3_tunnel_to_l2(false);
+    caps.w().flow_table_properties_nic_receive(&receive);
+    c.f.nic.firmware.caps.flow_table = caps;
+    assert_eq!(c.refused(&alloc_reformat(ReformatType::L3TunnelToL2, 14, 12)), Syndrome::CapabilityNotAnnounced);
+    assert_eq!(c.refused(&entry(2, 0x10, leave)), Syndrome::CapabilityNotAnnounced);
+    c.f.nic.firmware.caps.flow_table.w().encap_general_header(false);
+    assert_eq!(c.refused(&alloc_reformat(ReformatType::L2ToVxlan, 14, 12)), Syndrome::CapabilityNotAnnounced);
     assert_eq!(rig.client.violations(), [""; 0]);
 }
 
