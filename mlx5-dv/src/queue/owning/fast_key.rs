@@ -24,10 +24,10 @@ const LIST_UNIT: usize = 64;
 ///
 /// Add buffers ([`push`](Self::push)), register them on a [`Connection`] ([`Connection::register`]) or on one of a
 /// [`Hub`](crate::queue::Hub) ([`ConnectionBatch::register`]), and send the address to the remote, by the same batch if
-/// you like. After the transfer, invalidate the key ([`Connection::invalidate`]), or let the remote do so by a SEND with
-/// invalidate. Pass every [`Done`] that may concern the key to [`settle`](Self::settle). When the
-/// key is free again, it returns the buffers. The next registration uses another variant of the key, so late accesses
-/// of a remote are refused.
+/// you like. After the transfer, invalidate the key ([`Connection::invalidate`]), or let the remote do so by a SEND
+/// with invalidate. Pass every [`Done`] that may concern the key to [`settle`](Self::settle). When the key is free
+/// again, it returns the buffers. The next registration uses another variant of the key, so late accesses of a remote
+/// are refused.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -64,8 +64,9 @@ const LIST_UNIT: usize = 64;
 /// it is renewed, its connection keeps the key and the regions if a work request on it may be in flight, until the
 /// connection is reset or dropped. That is told by the completions that the connection itself has polled, not by those
 /// that [`settle`](Self::settle) was shown: the number of a key never becomes another key's while a work request may
-/// still open memory by it. A [registration that is not reported](ConnectionBatch::register_unreported) may be in flight until a later
-/// [`invalidate`](Connection::invalidate) of the key on that connection has completed, even if the remote has invalidated the key.
+/// still open memory by it. A [registration that is not reported](ConnectionBatch::register_unreported) may be in
+/// flight until a later [`invalidate`](Connection::invalidate) of the key on that connection has completed, even if the
+/// remote has invalidated the key.
 #[derive(Debug)]
 pub struct FastKey {
     /// First field: dropped before the memory, so the card cannot access that any more.

@@ -47,8 +47,8 @@ impl Binding {
 /// A memory window, with the region that it opens to a remote.
 ///
 /// Bind it on a [`Connection`] ([`Connection::bind`]) or on one of a [`Hub`](crate::queue::Hub)
-/// ([`ConnectionBatch::bind`]), and send the address to the remote. Unbind it ([`Connection::unbind`]), or let the remote
-/// invalidate one of type 2 by a SEND with invalidate. Pass every [`Done`] that may concern the window to
+/// ([`ConnectionBatch::bind`]), and send the address to the remote. Unbind it ([`Connection::unbind`]), or let the
+/// remote invalidate one of type 2 by a SEND with invalidate. Pass every [`Done`] that may concern the window to
 /// [`settle`](Self::settle). Each binding has another key, so late accesses of a remote are refused.
 ///
 /// In contrast to a [`FastKey`](crate::queue::FastKey) it takes no buffers: the region's bytes can be read, written and
