@@ -176,11 +176,29 @@ pub enum AnyDoorbell {
     /// Mapped: rings by a store.
     Plain(Plain),
     /// Mapped: copies what is rung for alone.
-    BlueFlame(BlueFlame),
-    /// The same, of several queues.
-    SharedBlueFlame(Shared<BlueFlame>),
+    BlueFlame(AnyBlueFlame),
     /// Not mapped: rings by a call.
     Trapped(Trapped),
+}
+
+/// A BlueFlame register, of one queue or of several. In a type of its own, so that [`AnyDoorbell`] need not tell them
+/// apart where it does not copy.
+#[derive(Debug)]
+pub enum AnyBlueFlame {
+    /// Of one queue.
+    Sole(BlueFlame),
+    /// Of several, under a lock.
+    Shared(Shared<BlueFlame>),
+}
+
+impl AnyBlueFlame {
+    #[inline(always)]
+    fn call_with(&mut self, control: u64, wqe: &[Wqebb]) {
+        match self {
+            AnyBlueFlame::Sole(doorbell) => doorbell.call_with(control, wqe),
+            AnyBlueFlame::Shared(doorbell) => doorbell.call_with(control, wqe),
+        }
+    }
 }
 
 /// How a queue rings its doorbell.
@@ -199,7 +217,7 @@ impl Leased<AnyDoorbell> {
     pub(crate) fn kind(&self) -> DoorbellKind {
         match self.doorbell {
             AnyDoorbell::Plain(_) => DoorbellKind::Plain,
-            AnyDoorbell::BlueFlame(_) | AnyDoorbell::SharedBlueFlame(_) => DoorbellKind::BlueFlame,
+            AnyDoorbell::BlueFlame(_) => DoorbellKind::BlueFlame,
             AnyDoorbell::Trapped(_) => DoorbellKind::Trapped,
         }
     }
@@ -211,7 +229,6 @@ impl SendDoorbell for AnyDoorbell {
         match self {
             AnyDoorbell::Plain(doorbell) => doorbell.ring(control),
             AnyDoorbell::BlueFlame(doorbell) => doorbell.call_with(control, &[]),
-            AnyDoorbell::SharedBlueFlame(doorbell) => doorbell.call_with(control, &[]),
             AnyDoorbell::Trapped(doorbell) => doorbell.ring(control),
         }
     }
@@ -220,7 +237,6 @@ impl SendDoorbell for AnyDoorbell {
     fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
         match self {
             AnyDoorbell::BlueFlame(doorbell) => doorbell.call_with(control, wqe),
-            AnyDoorbell::SharedBlueFlame(doorbell) => doorbell.call_with(control, wqe),
             _ => self.ring(control),
         }
     }
@@ -229,7 +245,7 @@ impl SendDoorbell for AnyDoorbell {
     fn ring_without(&mut self, control: u64) -> bool {
         match self {
             AnyDoorbell::Plain(doorbell) => doorbell.ring(control),
-            AnyDoorbell::BlueFlame(_) | AnyDoorbell::SharedBlueFlame(_) => return false,
+            AnyDoorbell::BlueFlame(_) => return false,
             AnyDoorbell::Trapped(doorbell) => doorbell.ring(control),
         }
         true
@@ -248,11 +264,11 @@ impl DoorbellMode for AnyDoorbell {
                 let doorbell = doorbell.ok_or_else(|| {
                     blue_flame_taken(uar, "another queue", "allocate another Uar, or one by alloc_for_queues")
                 })?;
-                Ok(Leased::exclusive(AnyDoorbell::BlueFlame(doorbell), uar))
+                Ok(Leased::exclusive(AnyDoorbell::BlueFlame(AnyBlueFlame::Sole(doorbell)), uar))
             }
             Copies::OfAll => {
                 let Leased { doorbell, _lease } = Shared::<BlueFlame>::of(uar)?;
-                Ok(Leased { doorbell: AnyDoorbell::SharedBlueFlame(doorbell), _lease })
+                Ok(Leased { doorbell: AnyDoorbell::BlueFlame(AnyBlueFlame::Shared(doorbell)), _lease })
             }
         }
     }
@@ -273,7 +289,7 @@ mod tests {
         let page = Page(UnsafeCell::new([0; 512]));
         // SAFETY: 4096 bytes, aligned; they outlive the doorbell.
         let registers = unsafe { UarPage::new(NonNull::from(&page).cast()) };
-        let mut doorbell = AnyDoorbell::BlueFlame(BlueFlame::new(registers, 1));
+        let mut doorbell = AnyDoorbell::BlueFlame(AnyBlueFlame::Sole(BlueFlame::new(registers, 1)));
         let blocks: [Wqebb; 2] = [[7; 8], [9; 8]];
         doorbell.ring_with(7, &blocks);
         // SAFETY: nobody stores to it now.
