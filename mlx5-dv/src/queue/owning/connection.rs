@@ -133,8 +133,8 @@ impl<S: Connected> Connection<S> {
     /// polled are discarded; their buffers are returned. Receives may be posted then. To connect again, exchange
     /// [`local`](Self::local) anew: the first PSN is another one, unless the options name it.
     ///
-    /// A [`FastKey`] or [`FastWindow`](crate::queue::FastWindow) with a work request in flight stays as it is, with its
-    /// buffers, until it is destroyed.
+    /// A [`FastKey`](crate::queue::FastKey) or [`FastWindow`](crate::queue::FastWindow) with a work request in flight
+    /// stays as it is, with its buffers, until it is destroyed.
     ///
     /// # Errors
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
@@ -347,8 +347,9 @@ impl Connection {
         alone!(self.batch(), read(buffer, remote))
     }
 
-    /// ATOMIC compare and swap of the number at `remote`, as [`SendBatch::compare_swap`]. The old value is written to
-    /// `buffer`, of eight bytes. Errors: [`Refused`], with the buffer.
+    /// ATOMIC compare and swap of the number at `remote`, as
+    /// [`SendBatch::compare_swap`](crate::queue::SendBatch::compare_swap). The old value is written to `buffer`, of
+    /// eight bytes. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn compare_swap(
         &mut self,
@@ -360,8 +361,9 @@ impl Connection {
         alone!(self.batch(), compare_swap(buffer, remote, compare, swap))
     }
 
-    /// ATOMIC fetch and add to the number at `remote`, as [`SendBatch::fetch_add`]. The old value is written to
-    /// `buffer`, of eight bytes. Errors: [`Refused`], with the buffer.
+    /// ATOMIC fetch and add to the number at `remote`, as
+    /// [`SendBatch::fetch_add`](crate::queue::SendBatch::fetch_add). The old value is written to `buffer`, of
+    /// eight bytes. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn fetch_add(&mut self, buffer: Buffer, remote: RemoteAddress, add: u64) -> Result<Ticket, Refused> {
         alone!(self.batch(), fetch_add(buffer, remote, add))
