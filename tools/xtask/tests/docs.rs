@@ -130,7 +130,17 @@ impl Project {
         faults.into_iter().map(|fault| format!("there is no {fault}")).collect()
     }
 
-    /// A type's function must be in a file that has an implementation of the type.
+    /// Whether a macro that is called for the type, as `calls!(Type, ...);`, has such a function.
+    fn is_made(&self, of: &str, starts: &[String]) -> bool {
+        let has = |text: &str| starts.iter().any(|start| text.contains(start));
+        let calls = self.sources.iter().flat_map(|source| source.lines()).filter_map(|line| line.split_once("!("));
+        calls.filter(|(name, rest)| !name.contains(' ') && has_word(rest, of)).any(|(name, _)| {
+            let declaration = format!("macro_rules! {name} ");
+            self.sources.iter().any(|source| source.contains(&declaration) && has(source))
+        })
+    }
+
+    /// A type's function must be in a file that has an implementation of the type, or in a macro that is called for it.
     fn missing_functions(&self, page: &Page) -> Vec<String> {
         let spans = page.text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
         let named = spans.filter_map(|span| {
@@ -141,14 +151,12 @@ impl Project {
             (is_type && is_function).then_some((of, function))
         });
         let is_missing = |(of, function): &(&str, &str)| {
+            let starts = [format!("fn {function}("), format!("fn {function}<")];
             let has = |source: &String| {
-                let is_implemented = source.lines().any(|line| {
-                    line.starts_with("impl") && line.split(|c: char| !c.is_alphanumeric()).any(|word| word == *of)
-                });
-                let starts = [format!("fn {function}("), format!("fn {function}<")];
+                let is_implemented = source.lines().any(|line| line.starts_with("impl") && has_word(line, of));
                 is_implemented && starts.iter().any(|start| source.contains(start)) || has_setter(source, of, function)
             };
-            !self.sources.iter().any(has)
+            !self.sources.iter().any(has) && !self.is_made(of, &starts)
         };
         named.filter(is_missing).map(|(of, function)| format!("there is no {of}::{function}")).collect()
     }
@@ -258,6 +266,10 @@ fn anchors(text: &str) -> Vec<String> {
     found
 }
 
+fn has_word(line: &str, word: &str) -> bool {
+    line.split(|c: char| !c.is_alphanumeric()).any(|other| other == word)
+}
+
 /// Whether a word is the name of a file that the project could have.
 fn is_file_name(word: &str) -> bool {
     let Some((stem, end)) = word.rsplit_once('.') else { return false };
@@ -297,6 +309,7 @@ fn what_does_not_exist_is_found() {
         ("`Guest::no_such`", "there is no Guest::no_such"),
         ("`NoSuch::run`", "there is no NoSuch::run"),
         ("`CqOptions::no_such`", "there is no CqOptions::no_such"),
+        ("`XrcConnection::no_such`", "there is no XrcConnection::no_such"),
     ] {
         assert_eq!(project.faults(&page(text)), [format!("docs/testing.md: {fault}")], "{text}");
     }
