@@ -45,8 +45,9 @@ impl<R: Receiver> ConnectionBatch<'_, AddressedMessages<R>> {
     /// As [`send_inline`](Self::send_inline), with the solicited bit; it invalidates the remote's key `rkey`.
     #[inline]
     pub fn send_invalidate_inline(&mut self, to: R::Given<'_>, data: &[u8], rkey: u32) -> Result<Ticket, Refused> {
-        let flags_of = |flags: WrFlags| flags | WrFlags::SOLICITED;
-        self.post(None, |batch, id, flags, _| batch.send_invalidate_inline(id, flags_of(flags), to, rkey, data))
+        self.post(None, |batch, id, flags, _| {
+            batch.send_invalidate_inline(id, flags | WrFlags::SOLICITED, to, rkey, data)
+        })
     }
 
     /// RDMA WRITE of `buffer` to `remote`. Errors: [`Refused`], with the buffer.
