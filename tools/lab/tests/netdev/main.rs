@@ -5,7 +5,6 @@
 mod common;
 mod counters;
 mod iperf;
-mod lives;
 mod lro;
 mod net;
 #[path = "../common/our_end.rs"]
@@ -53,7 +52,7 @@ fn network_devices_talk() -> TestResult {
     packet_plane::our_frames_come_back(&net)?;
     iperf::tcp(&net, &common::build()?)?;
     virtio_card(&net)?;
-    settings::assert_healthy(&net)?;
+    net.assert_healthy()?;
     jumbo_frames(&net)?;
     net.lab.guest.power_off()?;
     assert_lawful(&net.lab.model);
@@ -88,21 +87,4 @@ fn jumbo_frames(net: &Net) -> TestResult {
         net.ping("10.0.0.2", 56)?;
     }
     net.lab.assert_quiet()
-}
-
-#[test]
-#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
-fn network_devices_go_and_come_back() -> TestResult {
-    let mut net = Net::boot("netdev-lives")?;
-    for life in 0..rounds(2, 20) {
-        lives::unload(&mut net).map_err(|error| format!("life {life}: {error:?}"))?;
-    }
-    net.lab.assert_quiet()?;
-    lives::function_level_reset(&net)?;
-    lives::reload(&net)?;
-    settings::assert_healthy(&net)?;
-    net.lab.assert_quiet()?;
-    net.lab.guest.power_off()?;
-    assert_lawful(&net.lab.model);
-    Ok(())
 }

@@ -141,4 +141,15 @@ impl Net {
         let line = said.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
         Ok(line.ok_or_else(|| format!("no counter {name} in:\n{said}"))?.parse()?)
     }
+
+    /// Every health reporter is healthy and has never reported.
+    pub fn assert_healthy(&self) -> TestResult {
+        let said = self.check("devlink health", SOON)?;
+        let states: Vec<&str> = said.lines().filter(|line| line.contains("state ")).collect();
+        for reporter in ["fw", "fw_fatal", "tx", "rx"] {
+            assert!(said.lines().any(|line| line.trim() == format!("reporter {reporter}")), "{reporter} in:\n{said}");
+        }
+        assert!(states.iter().all(|line| line.contains("state healthy error 0 ")), "{said}");
+        Ok(())
+    }
 }

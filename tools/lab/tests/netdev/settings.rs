@@ -71,14 +71,3 @@ pub fn timestamps(net: &Net) -> TestResult {
     assert!(!said.contains("PTP Hardware Clock: none"), "{said}");
     Ok(())
 }
-
-/// Every health reporter is healthy and has never reported.
-pub fn assert_healthy(net: &Net) -> TestResult {
-    let said = net.check("devlink health", SOON)?;
-    let states: Vec<&str> = said.lines().filter(|line| line.contains("state ")).collect();
-    for reporter in ["fw", "fw_fatal", "tx", "rx"] {
-        assert!(said.lines().any(|line| line.trim() == format!("reporter {reporter}")), "{reporter} in:\n{said}");
-    }
-    assert!(states.iter().all(|line| line.contains("state healthy error 0 ")), "{said}");
-    Ok(())
-}
