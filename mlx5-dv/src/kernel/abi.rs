@@ -252,6 +252,14 @@ numbers! {
     MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN: u16 = DRIVER + 1,
     /// Its output.
     MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT: u16 = DRIVER + 2,
+    /// Queries it, and waits for the reply.
+    MLX5_IB_METHOD_DEVX_OBJ_QUERY: u16 = DRIVER + 3,
+    /// Its handle.
+    MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE: u16 = DRIVER,
+    /// The command's input.
+    MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN: u16 = DRIVER + 1,
+    /// Its output.
+    MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT: u16 = DRIVER + 2,
     /// Queries it; the reply comes through a channel.
     MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY: u16 = DRIVER + 4,
     /// Its handle.
@@ -314,6 +322,10 @@ numbers! {
     MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE: u16 = DRIVER + 2,
     /// Enabled parts of the criteria.
     MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA: u16 = DRIVER + 3,
+    /// Which frames it is for, of eight bytes; without it, those that are received.
+    MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE: u16 = DRIVER + 5,
+    /// Those that are sent.
+    MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX: u64 = 1,
     /// Rules with a priority.
     MLX5_IB_FLOW_TYPE_NORMAL: u16 = 0,
     /// Destroys it.

@@ -175,6 +175,20 @@ impl Devx {
         Err(command.failed(kind))
     }
 
+    /// Queries by the kernel's blocking call, which tells an object whose numbers are all 0, such as a counter, from a
+    /// command that the kernel gave up on. It ends by the kernel's own timeout: it is for an object that has just been
+    /// queried.
+    fn query_and_wait(&self, object: ObjectHandle, command: &RawCommand) -> Result<Vec<u8>, CommandError> {
+        let mut output = vec![0; command.out_len];
+        let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY)
+            .handle(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, object)
+            .and_then(|call| call.input(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, &command.input))
+            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, &mut output))
+            .and_then(|call| call.run(self.file()));
+        self.check_call(command, called.map(drop), &output)?;
+        Ok(output)
+    }
+
     /// The error kind for an ioctl that failed with `error`.
     fn failed(&self, error: io::Error) -> CommandErrorKind {
         match error.raw_os_error() {
@@ -316,8 +330,12 @@ impl Access for Devx {
                 CommandErrorKind::Io { source, .. } => self.failed(source),
                 kind => kind,
             });
-            let checked = output.and_then(|output| check_status(&output).map(|()| output));
-            checked.map_err(|kind| command.failed(kind))
+            let output = output.map_err(|kind| command.failed(kind))?;
+            if output.iter().all(|byte| *byte == 0) {
+                return self.query_and_wait(object, &command);
+            }
+            check_status(&output).map_err(|kind| command.failed(kind))?;
+            Ok(output)
         })
     }
 
