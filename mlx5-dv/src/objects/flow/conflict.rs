@@ -1,9 +1,9 @@
-//! Fields that no frame has together.
+//! Fields that no frame has together, and headers that all frames with some fields have.
 
-use mlx5_prm::flow::{FteMatchSetLyr24, FteMatchSetMisc3};
+use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc3};
 use mlx5_prm::layout::Layout;
 
-use super::fields::{Fields, IPV4, IPV6};
+use super::fields::{Fields, Header, IPV4, IPV6};
 
 /// Whether no frame has the fields of both.
 pub(super) fn exclude(one: &Fields, other: &Fields) -> bool {
@@ -16,6 +16,22 @@ fn differ(one: &Fields, other: &Fields) -> bool {
     let masks = one.criteria.as_bytes().iter().zip(other.criteria.as_bytes());
     let values = one.value.as_bytes().iter().zip(other.value.as_bytes());
     masks.zip(values).any(|((a, b), (x, y))| a & b & (x ^ y) != 0)
+}
+
+/// Whether all frames with these values have the header, outside a tunnel.
+pub(super) fn implies(criteria: &FteMatchParam, value: &FteMatchParam, header: Header) -> bool {
+    let (asked, is) = (criteria.outer_headers(), value.outer_headers());
+    match header {
+        Header::Ip => {
+            let values = [is.ip_protocol(), is.ip_dscp(), is.ip_ecn(), is.ttl_hoplimit()];
+            asked.ethertype() == u16::MAX || asked.ip_version() != 0 || values.iter().any(|value| *value != 0)
+        }
+        Header::VlanTag => {
+            let misc = value.misc_parameters();
+            let tags = [is.cvlan_tag(), is.svlan_tag(), misc.outer_second_cvlan_tag(), misc.outer_second_svlan_tag()];
+            tags.contains(&true) || is.first_prio() != 0 || is.first_cfi() || is.first_vid() != 0
+        }
+    }
 }
 
 /// What fields say of a frame, outside a tunnel or inside.
@@ -31,7 +47,7 @@ struct Frame {
 impl Frame {
     /// Of the frame outside, and of that inside.
     fn both(fields: &Fields) -> [Frame; 2] {
-        let Fields { criteria, value } = fields;
+        let Fields { criteria, value, .. } = fields;
         let (misc, misc3) = (criteria.misc_parameters(), criteria.misc_parameters_3());
         let tunnel = [
             misc.gre_c_present() || misc.gre_k_present() || misc.gre_s_present(),

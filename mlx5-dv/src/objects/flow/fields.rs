@@ -12,16 +12,30 @@ pub(super) const IPV6: u16 = 0x86dd;
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 
+/// A header whose fields cards read as zero in frames that have it not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Header {
+    Ip,
+    VlanTag,
+}
+
 /// Which bits are looked at, and what they must be.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields {
     pub(super) criteria: FteMatchParam,
     pub(super) value: FteMatchParam,
+    /// The header that they are of and do not imply by themselves.
+    pub(super) of: Option<Header>,
 }
 
 impl Fields {
     pub(super) fn none() -> Self {
-        Fields { criteria: FteMatchParam::ZERO, value: FteMatchParam::ZERO }
+        Self::of(None)
+    }
+
+    /// None yet, of a header that they do not imply by themselves.
+    pub(super) fn of(header: impl Into<Option<Header>>) -> Self {
+        Fields { criteria: FteMatchParam::ZERO, value: FteMatchParam::ZERO, of: header.into() }
     }
 
     /// Sets fields of the outer headers; `fill` gets the set, and whether it is the criteria.
@@ -77,9 +91,9 @@ impl Fields {
         self.protocol(UDP).outer(|set, mask| _ = set.w().udp_dport(if mask { u16::MAX } else { port }))
     }
 
-    /// The same fields of the frame in a tunnel; `None` if cards have not all of them there.
+    /// The same fields of the frame in a tunnel, whose headers are implied; `None` if cards have not all of them there.
     pub(super) fn moved_in(&self) -> Option<Fields> {
-        Some(Fields { criteria: moved_in(&self.criteria)?, value: moved_in(&self.value)? })
+        Some(Fields { criteria: moved_in(&self.criteria)?, value: moved_in(&self.value)?, of: None })
     }
 }
 

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, Ipv6Layout, Ipv6LayoutIpv4LayoutAuto};
 use mlx5_prm::layout::Layout;
 
-use super::conflict::exclude;
-use super::fields::{Fields, IPV4, IPV6, PART, TCP, UDP, united};
+use super::conflict::{exclude, implies};
+use super::fields::{Fields, Header, IPV4, IPV6, PART, TCP, UDP, united};
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::check::fits;
@@ -20,8 +20,10 @@ const IPV6_BITS: u8 = 128;
 /// The frames that a flow rule is for: values of header fields, all of which a frame must have. Without any, all
 /// frames.
 ///
-/// Fields of a protocol imply that protocol: a TCP port matches TCP packets alone. A contradiction, such as a TCP port
-/// in UDP packets or in ARP, is remembered, and is the error of what the match is used for.
+/// Fields of a protocol imply that protocol: a TCP port matches TCP packets alone. Those of IP of either version, and
+/// of either VLAN tag, do not, and cards read them as 0 in frames without the header: beside such a 0, something else
+/// has to say that there is one. A contradiction, such as a TCP port in UDP packets or in ARP, is remembered, and is
+/// the error of what the match is used for.
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -94,7 +96,7 @@ impl FlowMatch {
     pub fn of_fields(criteria: &FteMatchParam, value: &FteMatchParam) -> Self {
         let outside = value.as_bytes().iter().zip(criteria.as_bytes()).position(|(value, mask)| value & !mask != 0);
         let mistake = outside.map(|offset| Invalid::OutsideCriteria { by: "its criteria".into(), offset });
-        let fields = Fields { criteria: *criteria, value: *value };
+        let fields = Fields { criteria: *criteria, value: *value, of: None };
         let fact = Fact { name: "fields of fte_match_param".into(), fields };
         FlowMatch { criteria: *criteria, value: *value, facts: vec![fact], mistake }
     }
@@ -103,9 +105,23 @@ impl FlowMatch {
     ///
     /// # Errors
     /// [`Invalid::Contradiction`] names two fields that exclude each other; [`Invalid::TooWide`] and
-    /// [`Invalid::OutOfRange`] a value that its field has not.
+    /// [`Invalid::OutOfRange`] a value that its field has not; [`Invalid::Requires`] a 0 that frames without the
+    /// field's header have, too.
     pub fn check(&self) -> Result<(), Error> {
-        self.mistake.clone().map_or(Ok(()), |mistake| Err(mistake.into()))
+        let mistake = self.mistake.clone().or_else(|| self.ambiguity());
+        mistake.map_or(Ok(()), |mistake| Err(mistake.into()))
+    }
+
+    /// The first field whose value frames without its header have, too.
+    fn ambiguity(&self) -> Option<Invalid> {
+        let unsaid = |header| !implies(&self.criteria, &self.value, header);
+        let (fact, header) =
+            self.facts.iter().find_map(|fact| Some((fact, fact.fields.of.filter(|of| unsaid(*of))?)))?;
+        let requires = match header {
+            Header::Ip => "ipv4() or ipv6() beside it, as frames without IP have 0 there",
+            Header::VlanTag => "vlan() or service_vlan() beside it, as frames without a tag have 0 there",
+        };
+        Some(Invalid::Requires { what: fact.name.clone(), requires })
     }
 
     /// Adds a field, or several that go together, of this name.
@@ -196,16 +212,18 @@ impl FlowMatch {
         self.and_within("inner VLAN", vlan.into(), 12, fields)
     }
 
-    /// Priority of the outer VLAN tag, 3 bits.
+    /// Priority of the outer VLAN tag, 3 bits. Of priority 0 with [`vlan`](Self::vlan) or
+    /// [`service_vlan`](Self::service_vlan).
     pub fn vlan_priority(self, priority: u8) -> Self {
-        let fields = Fields::none().outer(|set, mask| _ = set.w().first_prio(if mask { 7 } else { priority & 7 }));
+        let fields =
+            Fields::of(Header::VlanTag).outer(|set, mask| _ = set.w().first_prio(if mask { 7 } else { priority & 7 }));
         self.and_within("VLAN priority", priority.into(), 3, fields)
     }
 
-    /// Drop eligibility (DEI) of the outer VLAN tag. Frames without a tag have none: say [`vlan`](Self::vlan) or
-    /// [`service_vlan`](Self::service_vlan), too.
+    /// Drop eligibility (DEI) of the outer VLAN tag. Where it is not set with [`vlan`](Self::vlan) or
+    /// [`service_vlan`](Self::service_vlan).
     pub fn vlan_dei(self, is_eligible: bool) -> Self {
-        let fields = Fields::none().outer(|set, mask| _ = set.w().first_cfi(mask || is_eligible));
+        let fields = Fields::of(Header::VlanTag).outer(|set, mask| _ = set.w().first_cfi(mask || is_eligible));
         self.and(format_args!("VLAN DEI {}", u8::from(is_eligible)), fields)
     }
 
@@ -278,26 +296,29 @@ impl FlowMatch {
         self.and(format_args!("{what} {ip}/{prefix}"), fields.ethertype(ethertype))
     }
 
-    /// IP protocol, after extension headers.
+    /// IP protocol, after extension headers. Protocol 0 with [`ipv4`](Self::ipv4) or [`ipv6`](Self::ipv6), as the other
+    /// fields of IP of either version.
     pub fn protocol(self, protocol: u8) -> Self {
-        self.and(format_args!("IP protocol {protocol}"), Fields::none().protocol(protocol))
+        self.and(format_args!("IP protocol {protocol}"), Fields::of(Header::Ip).protocol(protocol))
     }
 
     /// Differentiated services code point, 6 bits.
     pub fn dscp(self, dscp: u8) -> Self {
-        let fields = Fields::none().outer(|set, mask| _ = set.w().ip_dscp(if mask { 0x3f } else { dscp & 0x3f }));
+        let fields =
+            Fields::of(Header::Ip).outer(|set, mask| _ = set.w().ip_dscp(if mask { 0x3f } else { dscp & 0x3f }));
         self.and_within("DSCP", dscp.into(), 6, fields)
     }
 
     /// Explicit congestion notification, 2 bits.
     pub fn ecn(self, ecn: u8) -> Self {
-        let fields = Fields::none().outer(|set, mask| _ = set.w().ip_ecn(if mask { 3 } else { ecn & 3 }));
+        let fields = Fields::of(Header::Ip).outer(|set, mask| _ = set.w().ip_ecn(if mask { 3 } else { ecn & 3 }));
         self.and_within("ECN", ecn.into(), 2, fields)
     }
 
     /// Time to live of IPv4, or hop limit of IPv6.
     pub fn hop_limit(self, hops: u8) -> Self {
-        let fields = Fields::none().outer(|set, mask| _ = set.w().ttl_hoplimit(if mask { u8::MAX } else { hops }));
+        let fields =
+            Fields::of(Header::Ip).outer(|set, mask| _ = set.w().ttl_hoplimit(if mask { u8::MAX } else { hops }));
         self.and(format_args!("hop limit {hops}"), fields)
     }
 
@@ -392,7 +413,7 @@ impl FlowMatch {
     ///
     /// Its check fails if `inner` has fields that no card looks at in a tunnel.
     pub fn inner(self, inner: FlowMatch) -> Self {
-        let matched = match inner.mistake {
+        let matched = match inner.mistake.clone().or_else(|| inner.ambiguity()) {
             Some(mistake) => self.wrong(mistake),
             None => self,
         };
@@ -504,6 +525,37 @@ mod tests {
         ] {
             possible.check().unwrap();
         }
+    }
+
+    #[test]
+    fn a_zero_that_frames_without_the_header_have_too_needs_the_header_said() {
+        let all = FlowMatch::new;
+        for (of_ip, name) in [
+            (all().dscp(0), "DSCP 0"),
+            (all().ecn(0), "ECN 0"),
+            (all().hop_limit(0), "hop limit 0"),
+            (all().protocol(0), "IP protocol 0"),
+        ] {
+            assert_eq!(
+                text(of_ip.clone()),
+                format!("{name} needs ipv4() or ipv6() beside it, as frames without IP have 0 there")
+            );
+            assert!(text(all().vxlan(5).inner(of_ip.clone())).starts_with(name));
+            of_ip.clone().ipv6().check().unwrap();
+            of_ip.clone().udp().check().unwrap_or_else(|_| assert_eq!(name, "IP protocol 0"));
+            all().ecn(1).inner(of_ip.ipv4()).check().unwrap();
+        }
+        for (of_tag, name) in [(all().vlan_priority(0), "VLAN priority 0"), (all().vlan_dei(false), "VLAN DEI 0")] {
+            assert!(text(of_tag.clone()).starts_with(&format!("{name} needs vlan() or service_vlan()")));
+            of_tag.clone().vlan(0).check().unwrap();
+            of_tag.clone().service_vlan(0).check().unwrap();
+            of_tag.inner_vlan(0).check().unwrap();
+        }
+        all().dscp(1).hop_limit(0).check().unwrap();
+        all().vlan_priority(1).vlan_dei(false).check().unwrap();
+        // Who names the PRM's fields means them.
+        let (criteria, value) = (*all().dscp(0).criteria(), FteMatchParam::ZERO);
+        FlowMatch::of_fields(&criteria, &value).check().unwrap();
     }
 
     #[test]
