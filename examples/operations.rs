@@ -1,7 +1,8 @@
 //! Every operation on the memory of another end, by a connection of each service: reliable (RC), unreliable (UC) or
 //! extended reliable (XRC), whose messages name a shared receive queue.
 //!
-//! The server sends the address of its memory. In each round the client writes a pattern there and, if the service has
+//! The server sends the address of its memory: of a key that it registers right before the message, if the service
+//! changes keys, both with one doorbell. In each round the client writes a pattern there and, if the service has
 //! them, reads it back and changes two numbers behind it by atomics; else it writes the numbers. Then it sends a
 //! message with immediate data. The server checks pattern and numbers, and answers.
 //!
@@ -16,10 +17,10 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use mlx5_dv::Device;
-use mlx5_dv::objects::{AccessFlags, Buffer, CqOptions, MemoryRegion, Pd, SrqOptions, Xrcd};
+use mlx5_dv::objects::{AccessFlags, Buffer, CqOptions, MemoryRegion, Pd, SrqOptions, UmrKeyOptions, Xrcd};
 use mlx5_dv::queue::{
-    Connected, Connection, ConnectionOptions, Done, Operation, Refused, RemoteAddress, RemoteSrq, Side, Ticket,
-    UnreliableConnection, XrcConnection, XrcPeer, XrcReceiver,
+    Connected, Connection, ConnectionOptions, Done, FastKey, Operation, Refused, RemoteAddress, RemoteSrq, Side,
+    Ticket, UnreliableConnection, XrcConnection, XrcPeer, XrcReceiver,
 };
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::pingpong::{Failure, is};
@@ -38,6 +39,9 @@ const RECEIVES: usize = 4096;
 /// Posted receives, and bytes of each.
 const POSTED: usize = 4;
 const MESSAGE: usize = 16;
+
+/// What the client does to the memory of the server.
+const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 
 /// Service of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -104,6 +108,10 @@ trait Transport: Send {
     fn connect(&mut self, remote: [Address; 3]) -> Result<(), Failure>;
     fn receive(&mut self, buffer: Buffer) -> Result<(), Failure>;
     fn post(&mut self, work: Work, buffer: Buffer) -> Result<Ticket, Failure>;
+    /// Registers the key's memory for `access`, and sends in `buffer` where it is, with one doorbell.
+    fn introduce(&mut self, key: &mut FastKey, access: AccessFlags, buffer: Buffer) -> Result<(), Failure>;
+    /// Closes the key: its memory comes back.
+    fn invalidate(&mut self, key: &mut FastKey) -> Result<(), Failure>;
     /// Waits for the next work request of `side`.
     fn completed(&mut self, side: Side) -> Result<Done, Failure>;
 }
@@ -114,9 +122,9 @@ struct Plain<C> {
     met: VecDeque<Done>,
 }
 
-/// What both kinds of [`Connection`] do alike; `$post` posts what they do not.
+/// What both kinds of [`Connection`] do alike; the other calls are what they do not.
 macro_rules! plain {
-    ($Connection:ty, $post:path) => {
+    ($Connection:ty, $post:path, $introduce:path, $invalidate:path) => {
         impl Transport for Plain<$Connection> {
             fn local(&self) -> Result<[Address; 3], Failure> {
                 let address = Address::from(self.connection.local()?);
@@ -136,6 +144,14 @@ macro_rules! plain {
                 $post(&mut self.connection, work, buffer)
             }
 
+            fn introduce(&mut self, key: &mut FastKey, access: AccessFlags, buffer: Buffer) -> Result<(), Failure> {
+                $introduce(&mut self.connection, key, access, buffer)
+            }
+
+            fn invalidate(&mut self, key: &mut FastKey) -> Result<(), Failure> {
+                $invalidate(&mut self.connection, key)
+            }
+
             fn completed(&mut self, side: Side) -> Result<Done, Failure> {
                 next_of(&mut self.connection, &mut self.met, side)
             }
@@ -143,8 +159,8 @@ macro_rules! plain {
     };
 }
 
-plain!(Connection, post_reliable);
-plain!(UnreliableConnection, post_unreliable);
+plain!(Connection, post_reliable, introduce_reliable, invalidate_reliable);
+plain!(UnreliableConnection, post_unreliable, introduce_unreliable, invalidate_unreliable);
 
 fn post_reliable(connection: &mut Connection, work: Work, buffer: Buffer) -> Result<Ticket, Failure> {
     Ok(match work {
@@ -162,6 +178,43 @@ fn post_unreliable(connection: &mut UnreliableConnection, work: Work, buffer: Bu
         Work::Send(imm) => Ok(connection.send_imm(buffer, imm)?),
         other => Err(format!("an unreliable connection has no {other:?}").into()),
     }
+}
+
+/// What a message says of memory.
+fn put(buffer: &mut Buffer, memory: RemoteAddress) {
+    buffer.write(0, &[memory.addr, memory.rkey.into()].map(u64::to_be_bytes).concat());
+}
+
+fn introduce_reliable(
+    connection: &mut Connection,
+    key: &mut FastKey,
+    access: AccessFlags,
+    mut buffer: Buffer,
+) -> Result<(), Failure> {
+    let mut batch = connection.batch();
+    let (_, memory) = batch.register(key, access)?;
+    put(&mut buffer, memory);
+    batch.send_imm(buffer, 0)?;
+    batch.ring();
+    Ok(())
+}
+
+fn invalidate_reliable(connection: &mut Connection, key: &mut FastKey) -> Result<(), Failure> {
+    connection.invalidate(key)?;
+    Ok(())
+}
+
+fn introduce_unreliable(
+    _: &mut UnreliableConnection,
+    _: &mut FastKey,
+    _: AccessFlags,
+    _: Buffer,
+) -> Result<(), Failure> {
+    Err("an unreliable connection changes no keys".into())
+}
+
+fn invalidate_unreliable(_: &mut UnreliableConnection, _: &mut FastKey) -> Result<(), Failure> {
+    Err("an unreliable connection changes no keys".into())
 }
 
 fn next_of<S: Connected>(
@@ -220,6 +273,20 @@ impl Transport for Extended {
         Ok(posted?)
     }
 
+    fn introduce(&mut self, key: &mut FastKey, access: AccessFlags, mut buffer: Buffer) -> Result<(), Failure> {
+        let (mut batch, srq) = (self.connection.batch(), self.to.ok_or("not connected")?);
+        let (_, memory) = batch.register(key, access)?;
+        put(&mut buffer, memory);
+        batch.send_imm(srq, buffer, 0)?;
+        batch.ring();
+        Ok(())
+    }
+
+    fn invalidate(&mut self, key: &mut FastKey) -> Result<(), Failure> {
+        self.connection.batch().invalidate(key)?;
+        Ok(())
+    }
+
     fn completed(&mut self, side: Side) -> Result<Done, Failure> {
         loop {
             let done = match side {
@@ -245,7 +312,7 @@ struct End {
 impl End {
     /// Creates its queues, and posts receives.
     fn new(device: &Arc<Device>, service: Service) -> Result<Self, Failure> {
-        let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+        let access = REMOTE;
         let pd = Pd::alloc(device)?;
         let mut options = ConnectionOptions::default().remote_access(access);
         options.events = true;
@@ -280,6 +347,31 @@ impl End {
         Ok(done.buffer.ok_or("no buffer")?)
     }
 
+    /// Opens the memory that the client changes to it, and sends where it is. The key, if the service changes keys.
+    fn open(&mut self) -> Result<Option<FastKey>, Failure> {
+        if self.service == Service::Uc {
+            let memory = self.region.remote_at(0);
+            self.send_words(0, [memory.addr, memory.rkey.into()])?;
+            return Ok(None);
+        }
+        let mut key = FastKey::create(self.region.pd(), UmrKeyOptions::default().entries(1))?;
+        key.push(self.region.buffer(0..OWN)?).map_err(|_| "the key takes no buffer")?;
+        let access = AccessFlags::LOCAL_WRITE | REMOTE;
+        self.transport.introduce(&mut key, access, self.region.buffer(OUT..OUT + MESSAGE)?)?;
+        let [registered, sent] = [self.transport.completed(Side::Send)?, self.transport.completed(Side::Send)?];
+        is("whether the key is open", &(key.settle(&registered), key.settle(&sent)), &(true, false))?;
+        sent.result?;
+        Ok(Some(key))
+    }
+
+    /// Takes the memory back.
+    fn close(&mut self, mut key: FastKey) -> Result<(), Failure> {
+        self.transport.invalidate(&mut key)?;
+        let done = self.transport.completed(Side::Send)?;
+        is("whether the key is closed", &(key.settle(&done), key.is_free()), &(true, true))?;
+        is("the buffers that come back", &key.parts().count(), &1)
+    }
+
     fn send_words(&mut self, imm: u32, words: [u64; 2]) -> Result<(), Failure> {
         let mut buffer = self.region.buffer(OUT..OUT + MESSAGE)?;
         buffer.write(0, &words.map(u64::to_be_bytes).concat());
@@ -312,8 +404,7 @@ fn listen(mut end: End, options: &Options) -> Result<(), Failure> {
     end.transport.connect(accepted.remote)?;
     accepted.answer(&end.transport.local()?)?;
     end.region.fill(0, LENGTH + 16, 0);
-    let memory = end.region.remote_at(0);
-    end.send_words(0, [memory.addr, memory.rkey.into()])?;
+    let key = end.open()?;
     for round in 0..ROUNDS {
         is("the client's round", &end.words(round as u32)?, &[round, round])?;
         let mut bytes = vec![0; LENGTH];
@@ -326,6 +417,7 @@ fn listen(mut end: End, options: &Options) -> Result<(), Failure> {
         }
         end.send_words(round as u32, [round, round + 1])?;
     }
+    key.map_or(Ok(()), |key| end.close(key))?;
     println!("{ROUNDS} rounds answered");
     Ok(())
 }
