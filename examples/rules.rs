@@ -1,9 +1,10 @@
 //! Flow rules: sends datagrams to a function whose rules receive, drop, and leave them by their UDP port, and prints
-//! what each rule counted.
+//! what each rule counted. Those to a fourth port are put into a tunnel by a rule of the sender; the
+//! receiver takes them out in a further table, and changes them.
 //!
 //! `rules` (two functions of the software card), or `rules -d DEVICE --peer DEVICE`. On `devx:` the rules are before
 //! those of the kernel, which keeps all other frames. `--vxlan PORT` sends the datagrams in VXLAN at a UDP port of its
-//! own, and the rules look into it.
+//! own, and the rules look into it; there is no fourth port then.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,17 +12,19 @@ use std::time::Duration;
 
 use clap::Parser;
 use mlx5_dv::objects::{
-    ExclusiveRegion, FlowActions, FlowCounter, FlowMatch, FlowRules, FlowRulesOptions, Pd, VxlanPort,
+    Direction, ExclusiveRegion, FlowActions, FlowCounter, FlowGroup, FlowMatch, FlowRule, FlowRules, FlowRulesOptions,
+    FlowTable, FlowTableOptions, HeaderChanges, ModifyHeader, PacketReformat, Pd, VxlanPort, VxlanTunnel,
 };
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
 use mlx5_dv::{Device, Mac};
-use mlx5_examples::pingpong::Failure;
+use mlx5_examples::pingpong::{Failure, is};
 use mlx5_open::{Sim, program};
 
-/// UDP ports of the frames that are received, dropped, and left to the kernel or to a later rule.
+/// UDP ports of the frames that are received, dropped, left to the kernel or to a later rule, and sent in a tunnel.
 const RECEIVED: u16 = 7001;
 const DROPPED: u16 = 7002;
 const LEFT: u16 = 7003;
+const TUNNELLED: u16 = 7004;
 /// Flow tag of what is received.
 const TAG: u32 = 0x7001;
 /// Frame size without the check sequence, and what VXLAN adds to it.
@@ -29,8 +32,12 @@ const FRAME: usize = 60;
 const AROUND: usize = HEADERS + 8;
 /// Bytes of the headers of a datagram: Ethernet, IPv4, UDP.
 const HEADERS: usize = 14 + 20 + 8;
-/// The VXLAN network.
+/// The VXLAN networks of `--vxlan`, and of the sender's rule.
 const NETWORK: u32 = 7;
+const TUNNEL: u32 = 8;
+/// DSCP and time to live of datagrams, and what the receiver makes of them after the tunnel.
+const PLAIN: (u8, u8) = (0, 64);
+const CHANGED: (u8, u8) = (46, 9);
 /// Receives posted at once.
 const DEPTH: usize = 16;
 /// Timeout of one frame.
@@ -63,7 +70,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (here, peer) = devices(arguments)?;
     let mut receiver = queue(&here)?;
     let mut sender = queue(&peer)?;
-    let rules = FlowRules::create(&here, FlowRulesOptions::default())?;
+    let mut options = FlowRulesOptions::default();
+    options.tunnels = arguments.vxlan.is_none();
+    let rules = FlowRules::create(&here, options)?;
     let [received, dropped, left] = [(); 3].map(|()| FlowCounter::create(&here));
     let (received, dropped, left) = (received?, dropped?, left?);
     let vxlan = arguments.vxlan.map(|port| VxlanPort::add(&here, port)).transpose()?;
@@ -74,33 +83,100 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Some(vxlan) => ours.vxlan_at(vxlan.port(), NETWORK).inner(datagrams.udp_destination_port(port)),
         }
     };
-    let datagram = |port, number| datagram((here.mac(), peer.mac()), arguments.vxlan, port, number);
+    let macs = (here.mac(), peer.mac());
+    let datagram = |port, number| datagram(macs, arguments.vxlan, port, PLAIN, number);
     let leave = if here.is_owned() { FlowActions::drop() } else { FlowActions::kernel() };
     let _rules = [
         rules.add(0, &to(RECEIVED), FlowActions::forward(receiver.tir()).tag(TAG).count(&received))?,
         rules.add(0, &to(DROPPED), FlowActions::drop().count(&dropped))?,
         rules.add(1, &to(LEFT), leave.count(&left))?,
     ];
+    let (entered, out) = (FlowCounter::create(&peer)?, FlowCounter::create(&here)?);
+    let _tunnel = match vxlan {
+        None => Some(tunnel(&rules, &receiver, (&entered, &out), &peer)?),
+        Some(_) => None,
+    };
     rules.start()?;
+    for (what, counter) in [("received", &received), ("dropped", &dropped), ("left", &left)] {
+        is(what, &counter.read()?.packets, &0)?;
+    }
     for number in 0..arguments.iters {
+        if vxlan.is_none() {
+            sender.send_inline(&datagram(TUNNELLED, number), FrameFlags::empty())?;
+            sender.wait(PATIENCE)?.result?;
+            let changed = self::datagram(macs, None, TUNNELLED, CHANGED, number);
+            received_is(&mut receiver, &changed, number)?;
+        }
         for port in [DROPPED, LEFT, RECEIVED] {
             sender.send_inline(&datagram(port, number), FrameFlags::empty())?;
             sender.wait(PATIENCE)?.result?;
         }
-        let done = receiver.wait(PATIENCE)?;
-        let (tag, frame) = (done.result?.work.qpn, done.received().map(<[u8]>::to_vec).unwrap_or_default());
-        if tag != TAG || frame != datagram(RECEIVED, number) {
-            return Err(format!("frame {number} is {frame:02x?}, of tag {tag:#x}").into());
-        }
-        if let Some(buffer) = done.buffer {
-            receiver.receive(buffer)?;
-        }
+        received_is(&mut receiver, &datagram(RECEIVED, number), number)?;
     }
-    for (what, port, counter) in
-        [("received", RECEIVED, &received), ("dropped", DROPPED, &dropped), ("left", LEFT, &left)]
-    {
+    for (what, port, counter) in [
+        ("received", RECEIVED, &received),
+        ("dropped", DROPPED, &dropped),
+        ("left", LEFT, &left),
+        ("into the tunnel", TUNNELLED, &entered),
+        ("out of the tunnel", TUNNELLED, &out),
+    ] {
+        if port == TUNNELLED && vxlan.is_some() {
+            continue;
+        }
         let counted = counter.read()?;
         println!("{what}: {} frames of {} bytes to port {port}", counted.packets, counted.bytes);
+    }
+    Ok(())
+}
+
+/// Rules for the datagrams to [`TUNNELLED`]: the sender puts them into VXLAN; the receiver takes them out, in a table
+/// after those of its rules, and changes them. Counters: before the tunnel, and at its end, of frames as they come.
+fn tunnel(
+    rules: &FlowRules,
+    receiver: &EthernetQueue,
+    (entered, left): (&FlowCounter, &FlowCounter),
+    peer: &Arc<Device>,
+) -> Result<(FlowRules, [FlowRule; 3]), Failure> {
+    let here = rules.device();
+    let ends = VxlanTunnel {
+        source_mac: peer.mac(),
+        destination_mac: here.mac(),
+        source: [10, 9, 0, 2].into(),
+        destination: [10, 9, 0, 1].into(),
+        source_port: 9001,
+        vni: TUNNEL,
+    };
+    let datagrams = FlowMatch::new().destination_mac(here.mac()).udp_destination_port(TUNNELLED);
+    let mut options = FlowRulesOptions::default();
+    (options.direction, options.priorities, options.tunnels) = (Direction::Transmit, 1, true);
+    let sent = FlowRules::create(peer, options)?;
+    let vxlan = PacketReformat::vxlan(peer, &ends)?;
+    let mut enter = sent.add(0, &datagrams, FlowActions::send().encap(&vxlan))?;
+    sent.start()?;
+    // Each frame meets the old actions or the new ones.
+    enter.set_actions(FlowActions::send().encap(&vxlan).count(entered))?;
+    let changes = HeaderChanges::new().dscp(CHANGED.0).ttl(CHANGED.1);
+    let changes = ModifyHeader::create(here, Direction::Receive, &changes)?;
+    let inside = FlowMatch::new().destination_mac(here.mac()).vxlan(TUNNEL).inner(datagrams);
+    let mut options = FlowTableOptions::default();
+    (options.level, options.tunnels) = (FlowRulesOptions::default().priorities, true);
+    let next = FlowTable::with_options(here, options)?;
+    let to_next = rules.add(0, &inside, FlowActions::table(&next).count(left))?;
+    let leave = FlowActions::forward(receiver.tir()).tag(TAG).decap().modify(&changes);
+    let every = FlowMatch::new();
+    let leave = FlowRule::create(&FlowGroup::create(&next, 0..1, &every)?, &every, leave)?;
+    Ok((sent, [enter, to_next, leave]))
+}
+
+/// Error unless the next frame is `wanted`, and has the flow tag.
+fn received_is(receiver: &mut EthernetQueue, wanted: &[u8], number: u32) -> Result<(), Failure> {
+    let done = receiver.wait(PATIENCE)?;
+    let (tag, frame) = (done.result?.work.qpn, done.received().unwrap_or_default());
+    if tag != TAG || frame != wanted {
+        return Err(format!("frame {number} is {frame:02x?}, of tag {tag:#x}").into());
+    }
+    if let Some(buffer) = done.buffer {
+        receiver.receive(buffer)?;
     }
     Ok(())
 }
@@ -130,21 +206,21 @@ fn queue(device: &Arc<Device>) -> Result<EthernetQueue, Failure> {
 }
 
 /// A datagram with a number in it, in VXLAN at a port if one is given.
-fn datagram(macs: (Mac, Mac), vxlan: Option<u16>, port: u16, number: u32) -> Vec<u8> {
+fn datagram(macs: (Mac, Mac), vxlan: Option<u16>, port: u16, marks: (u8, u8), number: u32) -> Vec<u8> {
     let mut payload = number.to_be_bytes().to_vec();
     payload.resize(FRAME - HEADERS, number as u8);
-    let frame = udp(macs, port, &payload);
+    let frame = udp(macs, port, marks, &payload);
     match vxlan {
         None => frame,
-        Some(port) => udp(macs, port, &[&[8, 0, 0, 0][..], &(NETWORK << 8).to_be_bytes(), &frame].concat()),
+        Some(port) => udp(macs, port, PLAIN, &[&[8, 0, 0, 0][..], &(NETWORK << 8).to_be_bytes(), &frame].concat()),
     }
 }
 
-/// A UDP datagram without a checksum, from 10.9.0.2 to 10.9.0.1.
-fn udp((to, from): (Mac, Mac), port: u16, payload: &[u8]) -> Vec<u8> {
+/// A UDP datagram without a checksum, from 10.9.0.2 to 10.9.0.1, of this DSCP and time to live.
+fn udp((to, from): (Mac, Mac), port: u16, (dscp, ttl): (u8, u8), payload: &[u8]) -> Vec<u8> {
     let (source, destination) = ([10, 9, 0, 2], [10, 9, 0, 1]);
     let lens = [(20 + 8 + payload.len()) as u16, (8 + payload.len()) as u16].map(u16::to_be_bytes);
-    let mut ip = [&[0x45, 0][..], &lens[0], &[0, 0, 0x40, 0, 64, 17, 0, 0], &source, &destination].concat();
+    let mut ip = [&[0x45, dscp << 2][..], &lens[0], &[0, 0, 0x40, 0, ttl, 17, 0, 0], &source, &destination].concat();
     let sum: u32 = ip.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     ip[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
     let udp = [&9000u16.to_be_bytes()[..], &port.to_be_bytes(), &lens[1], &[0, 0]].concat();

@@ -316,8 +316,8 @@ impl dyn Access + '_ {
     }
 }
 
-/// Steering in the kernel's flow tables. Rules are placed before those of the kernel's network device, which receives
-/// the frames that no rule matches.
+/// Steering in the kernel's flow tables. Rules for received frames are placed before those of the kernel's network
+/// device, which receives the frames that no rule matches.
 pub trait KernelSteering {
     /// Creates a matcher: which bits its rules compare.
     fn create_matcher(&self, matcher: &Matcher<'_>) -> Result<ObjectHandle, Error>;
@@ -334,6 +334,8 @@ pub trait KernelSteering {
 pub struct Matcher<'a> {
     /// Lower values are matched first.
     pub priority: u16,
+    /// Whether it is for frames that are sent.
+    pub sent: bool,
     /// Which parts of `criteria` are used, as in a flow group.
     pub match_criteria_enable: u8,
     /// `fte_match_param`, or its first part.
@@ -358,11 +360,13 @@ pub struct Flow<'a> {
 /// What becomes of the frames of a [`Flow`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowFate {
-    /// A TIR receives them.
-    Tir(ObjectHandle),
+    /// They go to a TIR or to a flow table.
+    Forward(ObjectHandle),
     /// They are dropped.
     Drop,
-    /// They go on to the kernel, as without the rule.
+    /// They are sent: for frames that are.
+    Send,
+    /// They go on to the kernel, as without the rule: for frames that are received.
     Kernel,
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use mlx5_prm::cmd::{
     ArmDctIn, ArmXrcSrqIn, Command, DrainDctIn, Init2initQpIn, Init2rtrQpIn, ModifyCqIn, ModifyRmpIn, ModifyRqIn,
     ModifyRqtIn, ModifySqIn, Qp2errIn, Qp2rstIn, QpContextExtension, Reply, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
-    WithTail,
+    SetFteIn, WithTail,
 };
-use mlx5_prm::layout::Be32;
+use mlx5_prm::layout::{Be32, Be64};
 
 use crate::access::{KernelObjectKind, ObjectHandle, RawCommand, SafeCommand};
 use crate::device::Device;
@@ -185,6 +185,7 @@ impl Transition for WithTail<ModifyRqtIn, Be32> {}
 impl Transition for ModifyCqIn {}
 impl Transition for ArmXrcSrqIn {}
 impl Transition for DrainDctIn {}
+impl Transition for WithTail<SetFteIn, Be64> {}
 impl Transition for ArmDctIn {}
 
 /// An object that could not be destroyed. It is still alive, and can be destroyed again later.

@@ -525,6 +525,7 @@ const ETHERNET: &[Row] = &[
             FlowRule::set_actions::<FlowActions>,
             FlowRule::delete,
             FlowMatcher::create,
+            FlowMatcher::of_direction,
             FlowRule::beside_kernel::<FlowActions>,
             ModifyHeader::create,
             PacketReformat::vxlan,
@@ -534,8 +535,8 @@ const ETHERNET: &[Row] = &[
         EVERY,
         "raw packets",
         [FRAMES, RULES],
-        "`FlowRules` on every way; tables, as the card has them, and rules that change frames where the function is ours; \
-         on devx rules beside the kernel's, which forward to a TIR, drop, tag and count"
+        "`FlowRules` on every way, for what is received and sent; tables, as the card has them; on devx rules start beside \
+         the kernel's, by matchers, and go on in tables of ours"
     ),
     row!(
         ["create_flow_action_esp", "modify_flow_action_esp", "destroy_flow_action"],

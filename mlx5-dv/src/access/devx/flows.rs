@@ -1,5 +1,5 @@
-//! Flow matchers and rules in the kernel's flow tables. They steer frames to this process before the kernel's own
-//! network device sees them.
+//! Flow matchers and rules in the kernel's flow tables. They steer received frames to this process before the kernel's
+//! own network device sees them, and those that this process sends.
 
 use std::io;
 
@@ -26,6 +26,7 @@ impl KernelSteering for Devx {
     fn create_matcher(&self, matcher: &Matcher<'_>) -> Result<ObjectHandle, Error> {
         self.liveness.check()?;
         let (priority, enable) = (matcher.priority, [matcher.match_criteria_enable]);
+        let sent = MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX;
         Call::new(MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_METHOD_FLOW_MATCHER_CREATE)
             .fresh(MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE)
             .and_then(|call| call.input(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK, matcher.criteria))
@@ -34,6 +35,10 @@ impl KernelSteering for Devx {
                 call.choice(attribute, kind, priority.as_bytes())
             })
             .and_then(|call| call.input(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA, &enable))
+            .and_then(|call| match matcher.sent {
+                true => call.input(MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE, sent.as_bytes()),
+                false => Ok(call),
+            })
             .and_then(|call| call.run(self.file()))
             .and_then(|done| done.handle(MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE))
             .map_err(|error| refused("a flow matcher", error))
@@ -53,7 +58,8 @@ impl KernelSteering for Devx {
             .fresh(MLX5_IB_ATTR_CREATE_FLOW_HANDLE)
             .and_then(|call| call.input(MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE, flow.value))
             .and_then(|call| match flow.fate {
-                FlowFate::Tir(tir) => call.handle(MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX, tir),
+                FlowFate::Forward(to) => call.handle(MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX, to),
+                FlowFate::Send => Ok(call),
                 FlowFate::Drop => call.input(MLX5_IB_ATTR_CREATE_FLOW_FLAGS, drop.as_bytes()),
                 FlowFate::Kernel => call.input(MLX5_IB_ATTR_CREATE_FLOW_FLAGS, kernel.as_bytes()),
             })

@@ -153,7 +153,7 @@ impl FlowActions {
     }
 
     /// The frame goes on to the kernel, as without the rule: for rules of a
-    /// [`FlowMatcher`](super::matcher::FlowMatcher).
+    /// [`FlowMatcher`](super::matcher::FlowMatcher) of received frames.
     pub fn kernel() -> Self {
         Self::of(Fate::Kernel)
     }
@@ -291,6 +291,9 @@ impl FlowActions {
         let wrong = |what: &str, requires| Err(Invalid::Requires { what: what.into(), requires }.into());
         match &self.fate {
             Fate::Kernel => {
+                if !table.device().is_owned() {
+                    return wrong("leaving a frame to the kernel", "a rule of a flow matcher");
+                }
                 let (device, mend) = (table.device().name().into(), "drop the frame or forward it");
                 return Err(Invalid::WrongAccess { what: "a rule's way back", device, kernel: false, mend }.into());
             }
@@ -308,7 +311,7 @@ impl FlowActions {
                         FlowDestination::Table(next) if next.direction() != direction => {
                             return wrong("forwarding to a table", "tables of one direction");
                         }
-                        FlowDestination::Table(next) if next.level() <= table.level() => {
+                        FlowDestination::Table(next) if next.card_level() <= table.card_level() => {
                             let (given, limit) = (next.level().into(), u64::from(table.level()) + 1..=255);
                             return Err(Invalid::out_of_range("level", given, limit, "a rule's next table").into());
                         }
@@ -347,7 +350,7 @@ impl FlowActions {
         lacks(self.push_vlan.is_some(), caps.push_vlan(), "add a VLAN tag", "push_vlan")
     }
 
-    fn has_tunnel(&self) -> bool {
+    pub(super) fn has_tunnel(&self) -> bool {
         self.decap || self.decap_l3.is_some() || self.encap.is_some()
     }
 
@@ -414,7 +417,7 @@ impl FlowActions {
         self.destinations().iter().map(destination).chain(self.counters.iter().map(counter)).collect()
     }
 
-    /// Whether it does more than DevX's rules can: change frames.
+    /// Whether it changes frames, which the kernel's rules cannot.
     pub(super) fn changes_frames(&self) -> bool {
         self.has_tunnel() || self.pop_vlan || self.modify.is_some() || self.push_vlan.is_some()
     }

@@ -1,4 +1,4 @@
-//! Flow matchers: steering of received frames on DevX.
+//! Flow matchers: where steering starts on DevX.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use mlx5_prm::flow::FteMatchParam;
 use mlx5_prm::layout::Layout;
 
 use super::matching::FlowMatch;
+use super::table::Direction;
 use crate::access::{KernelSteering, Matcher, ObjectHandle};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
@@ -16,28 +17,45 @@ const LAST_PRIORITY: u16 = 15;
 /// Rules with the same match criteria on DevX, where the kernel owns the function: the counterpart of a flow group.
 /// `mlx5dv_flow_matcher` of libibverbs.
 ///
-/// The rules are in the kernel's flow tables, before those of its network device: a matching frame is received only
-/// here, all others go on to the kernel. The kernel chooses table and entry; there are no levels, sizes or roots. Rules
-/// forward to one [`Tir`](crate::objects::Tir), drop, or leave the frame to the kernel; they tag and count. The card
-/// delivers only frames that the kernel's interface accepts: to its own address, to groups it joined (`ip maddr add`),
-/// or all frames if it is promiscuous.
+/// The rules are in the kernel's flow tables. For received frames they are before those of its network device: a
+/// matching frame is received only here, all others go on to the kernel. For frames that are sent, they are for those
+/// of this process and of the kernel's network device. The kernel chooses table and entry; there are no levels, sizes
+/// or roots. Rules forward to one [`Tir`](crate::objects::Tir) or [`FlowTable`](super::table::FlowTable), drop, send,
+/// or leave the frame to the kernel; they tag and count. A rule that does more takes a flow table of its own.
+///
+/// The card delivers only frames that the kernel's interface accepts: to its own address, to groups it joined
+/// (`ip maddr add`), or all frames if it is promiscuous.
 #[derive(Debug)]
 pub struct FlowMatcher {
     handle: ObjectHandle,
+    direction: Direction,
     priority: u16,
     criteria: FteMatchParam,
     device: Arc<Device>,
 }
 
 impl FlowMatcher {
-    /// Creates a matcher of `priority`, 0 (matched first) to 15, whose rules match the same header fields as `example`,
-    /// with values of their own. The kernel matches multicast rules (the multicast bit of the destination in both
-    /// criteria and value) after all others, whatever their priority.
+    /// Creates a matcher of `priority`, 0 (matched first) to 15, for received frames, whose rules match the same header
+    /// fields as `example`, with values of their own. The kernel matches multicast rules (the multicast bit of the
+    /// destination in both criteria and value) after all others, whatever their priority.
+    ///
+    /// # Errors
+    /// As for [`of_direction`](Self::of_direction).
+    pub fn create(device: &Arc<Device>, priority: u16, example: &FlowMatch) -> Result<Arc<Self>, Error> {
+        Self::of_direction(device, Direction::Receive, priority, example)
+    }
+
+    /// As [`create`](Self::create), for frames of `direction`.
     ///
     /// # Errors
     /// [`Error::Invalid`] on an owned function, which has [`FlowTable`](super::table::FlowTable)s instead, or for an
     /// invalid priority; [`Error::Io`] if the kernel refuses.
-    pub fn create(device: &Arc<Device>, priority: u16, example: &FlowMatch) -> Result<Arc<Self>, Error> {
+    pub fn of_direction(
+        device: &Arc<Device>,
+        direction: Direction,
+        priority: u16,
+        example: &FlowMatch,
+    ) -> Result<Arc<Self>, Error> {
         if priority > LAST_PRIORITY {
             let limit = 0..=LAST_PRIORITY.into();
             return Err(
@@ -46,9 +64,19 @@ impl FlowMatcher {
         }
         example.check()?;
         let criteria = *example.criteria();
-        let wanted = Matcher { priority, match_criteria_enable: example.enabled(), criteria: criteria.as_bytes() };
+        let wanted = Matcher {
+            priority,
+            sent: direction == Direction::Transmit,
+            match_criteria_enable: example.enabled(),
+            criteria: criteria.as_bytes(),
+        };
         let handle = steering(device)?.create_matcher(&wanted)?;
-        Ok(Arc::new(FlowMatcher { handle, priority, criteria, device: Arc::clone(device) }))
+        Ok(Arc::new(FlowMatcher { handle, direction, priority, criteria, device: Arc::clone(device) }))
+    }
+
+    /// Which frames it is for.
+    pub fn direction(&self) -> Direction {
+        self.direction
     }
 
     /// The priority.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mlx5_prm::cmd::{AllocModifyHeaderContextIn, DeallocModifyHeaderContextIn, WithTail};
 use mlx5_prm::flow::{AddActionIn, CopyActionIn, ModifyActionType, ModifyField, SetActionIn, SetAddCopyActionInAuto};
 
-use super::table::{Direction, no_tables, properties};
+use super::table::{Direction, properties};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
@@ -257,13 +257,10 @@ impl ModifyHeader {
     /// Makes `changes` usable by rules of tables of `direction`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] on DevX, for no changes, values that a field has not, and for more changes than
+    /// [`Error::Invalid`] for no changes, values that a field has not, and for more changes than
     /// `max_modify_header_actions`: a MAC address takes two, an IPv6 address four; [`Error::Command`] for fields that
     /// the card cannot change.
     pub fn create(device: &Arc<Device>, direction: Direction, changes: &HeaderChanges) -> Result<Arc<Self>, Error> {
-        if !device.is_owned() {
-            return Err(no_tables(device));
-        }
         if let Some(mistake) = &changes.mistake {
             return Err(mistake.clone().into());
         }

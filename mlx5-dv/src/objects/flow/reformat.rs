@@ -7,7 +7,6 @@ use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
 use mlx5_prm::cmd::{AllocPacketReformatContextIn, DeallocPacketReformatContextIn, WithTail};
 use mlx5_prm::flow::{PacketReformatContextIn, ReformatType};
 
-use super::table::no_tables;
 use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::{Error, Invalid};
@@ -110,8 +109,8 @@ impl PacketReformat {
     /// the checksum of IPv4.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card that cannot; [`Error::Invalid`] on DevX, and for a header without bytes or of
-    /// more than `max_encap_header_size`; [`Error::Command`].
+    /// [`Error::Unsupported`] on a card that cannot; [`Error::Invalid`] for a header without bytes or of more than
+    /// `max_encap_header_size`; [`Error::Command`].
     pub fn tunnel(device: &Arc<Device>, header: &[u8]) -> Result<Arc<Self>, Error> {
         Self::create(device, ReformatType::L2ToL2Tunnel, Tunnel::OfFrames, header)
     }
@@ -137,16 +136,13 @@ impl PacketReformat {
     /// The EtherType in `header` is that of all packets: have a rule for each version of IP.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card that cannot; [`Error::Invalid`] on DevX, and for a header that has neither 14
-    /// bytes nor 18; [`Error::Command`].
+    /// [`Error::Unsupported`] on a card that cannot; [`Error::Invalid`] for a header that has neither 14 bytes nor 18;
+    /// [`Error::Command`].
     pub fn l3_tunnel_to_l2(device: &Arc<Device>, header: &[u8]) -> Result<Arc<Self>, Error> {
         Self::create(device, ReformatType::L3TunnelToL2, Tunnel::Left, header)
     }
 
     fn create(device: &Arc<Device>, kind: ReformatType, tunnel: Tunnel, header: &[u8]) -> Result<Arc<Self>, Error> {
-        if !device.is_owned() {
-            return Err(no_tables(device));
-        }
         let caps: FlowTableNicCap = device.caps().current(CapPage::FlowTable).unwrap_or_default();
         if tunnel == Tunnel::OfFrames && !caps.encap_general_header() {
             let (what, capability) = ("flow rules that put frames into tunnels".into(), "encap_general_header");

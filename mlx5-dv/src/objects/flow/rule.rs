@@ -10,7 +10,7 @@ use super::actions::{Fate, FlowActions, FlowDestination};
 use super::group::FlowGroup;
 use super::matcher::{FlowMatcher, steering};
 use super::matching::FlowMatch;
-use super::table::check_several_paths;
+use super::table::{Direction, FlowTable, check_several_paths};
 use crate::access::{Flow, FlowFate, ObjectHandle};
 use crate::error::{Error, Invalid};
 use crate::objects::object::Object;
@@ -31,8 +31,9 @@ pub struct FlowRule {
 enum Location {
     /// In a flow table of this driver.
     Entry { entry: Box<Entry>, object: Object },
-    /// In the kernel's flow tables; `None` once deleted.
-    Kernel { flow: Option<ObjectHandle>, matcher: Arc<FlowMatcher> },
+    /// In the kernel's flow tables; `None` once deleted. What the kernel's rules cannot do is done by a rule that all
+    /// its frames are forwarded to.
+    Kernel { flow: Option<ObjectHandle>, matcher: Arc<FlowMatcher>, rest: Option<Box<FlowRule>> },
 }
 
 /// An entry of a flow table.
@@ -99,12 +100,13 @@ impl FlowRule {
     }
 
     /// Creates a rule on DevX, for the frames of `matched`, which has values for the fields of `matcher`. Others are
-    /// the kernel's.
+    /// the kernel's. The kernel's own rules forward to one TIR or table, drop and count; a rule that does more takes a
+    /// flow table of the card for itself.
     ///
     /// # Errors
     /// [`Error::Invalid`] if `matched` has other fields than the matcher, the parents are of different devices, or for
-    /// actions that the kernel's rules have not; [`Error::Io`] if the kernel refuses: the process needs CAP_NET_RAW,
-    /// and no other program may have the frames.
+    /// actions that frames of this direction cannot have; [`Error::Unsupported`]; [`Error::Io`] if the kernel refuses:
+    /// the process needs CAP_NET_RAW, and no other program may have the frames; [`Error::Command`].
     pub fn beside_kernel<A: Into<FlowActions>>(
         matcher: &Arc<FlowMatcher>,
         matched: &FlowMatch,
@@ -113,48 +115,53 @@ impl FlowRule {
         let actions = actions.into();
         actions.check(matcher.device())?;
         matched.check_criteria(matcher.criteria(), "its flow matcher")?;
-        let wrong = |what: &str, requires| -> Result<Self, Error> {
-            Err(Invalid::Requires { what: format!("{what} a frame beside the kernel"), requires }.into())
-        };
-        if actions.changes_frames() {
-            return wrong("changing", "a function of our own (`vfio:`)");
-        }
-        let fate = match (&actions.fate, actions.destinations()) {
-            (Fate::Drop, _) => FlowFate::Drop,
-            (Fate::Kernel, _) => {
-                check_several_paths(matcher.device(), false)?;
-                FlowFate::Kernel
+        let (fate, rest) = match fate_in_kernel(matcher, &actions)? {
+            Some(fate) => (fate, None),
+            None => {
+                let (table, rest) = Self::in_table_of_its_own(matcher, actions.clone())?;
+                (FlowFate::Forward(table.handle()), Some(Box::new(rest)))
             }
-            (_, [FlowDestination::Tir(tir)]) => FlowFate::Tir(tir.handle()),
-            (Fate::Send, _) => return wrong("sending", "a function of our own (`vfio:`)"),
-            _ => return wrong("forwarding", "one TIR to forward it to"),
         };
-        let counter = match actions.counters.as_slice() {
-            [] => None,
-            [one] => Some((one.handle(), one.index())),
-            _ => return wrong("counting", "one counter"),
-        };
+        // The rest counts and tags.
+        let counter = actions.counters.first().filter(|_| rest.is_none());
         let flow = Flow {
             matcher: matcher.handle(),
             value: matched.value().as_bytes(),
             fate,
-            counter,
-            tag: actions.flow_tag(),
+            counter: counter.map(|one| (one.handle(), one.index())),
+            tag: if rest.is_none() { actions.flow_tag() } else { 0 },
         };
         actions.announce_tag();
-        let flow = steering(matcher.device())?.create_flow(&flow)?;
-        Ok(FlowRule { location: Location::Kernel { flow: Some(flow), matcher: Arc::clone(matcher) }, actions })
+        let flow = Some(steering(matcher.device())?.create_flow(&flow)?);
+        Ok(FlowRule { location: Location::Kernel { flow, matcher: Arc::clone(matcher), rest }, actions })
+    }
+
+    /// The only rule of a table on DevX, for all frames.
+    fn in_table_of_its_own(matcher: &FlowMatcher, actions: FlowActions) -> Result<(Arc<FlowTable>, Self), Error> {
+        let (direction, tunnels, all) = (matcher.direction(), actions.has_tunnel(), FlowMatch::new());
+        let table = FlowTable::of_one_rule(matcher.device(), direction, tunnels)?;
+        let rule = Self::create(&FlowGroup::create(&table, 0..1, &all)?, &all, actions)?;
+        Ok((table, rule))
     }
 
     /// Replaces what it does; each frame meets the old actions or the new ones. PRM "SET_FLOW_TABLE_ENTRY", `op_mod` 1.
     ///
     /// # Errors
-    /// As for [`create`](Self::create), and [`Error::Invalid`] on DevX; the rule is as it was.
+    /// As for [`create`](Self::create), and [`Error::Invalid`] for a rule of the kernel's tables alone; the rule is as
+    /// it was.
     pub fn set_actions<A: Into<FlowActions>>(&mut self, actions: A) -> Result<(), Error> {
         let actions = actions.into();
-        let Location::Entry { entry, .. } = &self.location else {
-            let requires = "a function of our own (`vfio:`): delete the rule, and create another";
-            return Err(Invalid::Requires { what: "a rule's new actions".into(), requires }.into());
+        let (entry, object) = match &mut self.location {
+            Location::Entry { entry, object } => (entry, object),
+            Location::Kernel { rest: Some(rest), .. } => {
+                rest.set_actions(&actions)?;
+                self.actions = actions;
+                return Ok(());
+            }
+            Location::Kernel { rest: None, .. } => {
+                let requires = "a rule of a flow table: delete this one, and create another";
+                return Err(Invalid::Requires { what: "a rule's new actions".into(), requires }.into());
+            }
         };
         let table = entry.group.table();
         actions.check(table.device())?;
@@ -164,8 +171,7 @@ impl FlowRule {
             return Err(Error::Unsupported { what, capability: "flow_modify_en" });
         }
         actions.announce_tag();
-        let about = format!("entry {} of flow table {:#x}", entry.index, table.table_id());
-        table.device().execute(&entry.set(&actions, SetFteOpMod::Modify), &about)?;
+        object.modify(&entry.set(&actions, SetFteOpMod::Modify))?;
         self.actions = actions;
         Ok(())
     }
@@ -192,7 +198,7 @@ impl FlowRule {
     fn end(&mut self) -> Result<(), Error> {
         match &mut self.location {
             Location::Entry { object, .. } => object.destroy()?,
-            Location::Kernel { flow, matcher } => {
+            Location::Kernel { flow, matcher, .. } => {
                 if let Some(handle) = *flow {
                     steering(matcher.device())?.destroy_flow(handle)?;
                 }
@@ -213,4 +219,30 @@ impl Drop for FlowRule {
             }
         }
     }
+}
+
+/// What becomes of frames by a rule of the kernel's tables; `None` if such a rule cannot do all of `actions`.
+fn fate_in_kernel(matcher: &FlowMatcher, actions: &FlowActions) -> Result<Option<FlowFate>, Error> {
+    let direction = matcher.direction();
+    let is_simple = !actions.changes_frames() && actions.counters.len() <= 1;
+    let fate = match (&actions.fate, actions.destinations()) {
+        (Fate::Kernel, _) => {
+            let wrong = |what: &str, requires| Err(Invalid::Requires { what: what.into(), requires }.into());
+            if direction == Direction::Transmit {
+                return wrong("leaving a frame to the kernel", "a matcher of received frames");
+            }
+            if !is_simple {
+                return wrong("changing a frame, or counting it twice", "a rule that forwards, drops or sends it");
+            }
+            check_several_paths(matcher.device(), false)?;
+            FlowFate::Kernel
+        }
+        _ if !is_simple => return Ok(None),
+        (Fate::Drop, _) => FlowFate::Drop,
+        (Fate::Send, _) if direction == Direction::Transmit => FlowFate::Send,
+        (_, [FlowDestination::Tir(tir)]) if direction == Direction::Receive => FlowFate::Forward(tir.handle()),
+        (_, [FlowDestination::Table(table)]) if table.direction() == direction => FlowFate::Forward(table.handle()),
+        _ => return Ok(None),
+    };
+    Ok(Some(fate))
 }

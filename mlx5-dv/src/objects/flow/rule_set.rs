@@ -31,7 +31,8 @@ pub struct FlowRulesOptions {
     /// Room for rules of each priority, where the function is ours. Rules of different fields do not share it entry by
     /// entry, so leave twice as much. Default: 4096.
     pub entries: u32,
-    /// Whether rules may put frames into tunnels and take them out: see [`FlowTableOptions::tunnels`]. Default: no.
+    /// Whether rules may put frames into tunnels and take them out: see [`FlowTableOptions::tunnels`]. On DevX they may
+    /// anyway. Default: no.
     pub tunnels: bool,
 }
 
@@ -65,6 +66,7 @@ impl Default for FlowRulesOptions {
 pub struct FlowRules {
     /// By priority.
     levels: Vec<Mutex<Level>>,
+    direction: Direction,
     device: Arc<Device>,
 }
 
@@ -105,12 +107,9 @@ impl FlowRules {
             }
             levels.reverse();
         } else {
-            if direction == Direction::Transmit {
-                return Err(super::table::no_tables(device));
-            }
             levels.resize_with(priorities.into(), || Mutex::new(Level::Kernel { matchers: HashMap::new() }));
         }
-        Ok(FlowRules { levels, device: Arc::clone(device) })
+        Ok(FlowRules { levels, direction, device: Arc::clone(device) })
     }
 
     /// From now on frames meet the rules. On DevX they do anyway, from when each rule is added.
@@ -141,7 +140,8 @@ impl FlowRules {
                 let matcher = match matchers.get(&criteria) {
                     Some(matcher) => Arc::clone(matcher),
                     None => {
-                        let matcher = FlowMatcher::create(&self.device, priority.into(), matched)?;
+                        let (device, direction) = (&self.device, self.direction);
+                        let matcher = FlowMatcher::of_direction(device, direction, priority.into(), matched)?;
                         matchers.insert(criteria, Arc::clone(&matcher));
                         matcher
                     }

@@ -7,6 +7,7 @@ use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
 use mlx5_prm::cmd::{CreateFlowTableIn, DestroyFlowTableIn, SetFlowTableRootIn};
 use mlx5_prm::flow::{FlowTableContext, FlowTableMissAction, FlowTableType};
 
+use crate::access::ObjectHandle;
 use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
@@ -39,7 +40,8 @@ impl Direction {
 pub struct FlowTableOptions {
     /// Which frames it is for. Default: those that are received.
     pub direction: Direction,
-    /// Its level: rules forward to tables of a higher one. Default: 0.
+    /// Its level: rules forward to tables of a higher one. On DevX all levels are higher than those of the kernel's
+    /// tables. Default: 0.
     pub level: u8,
     /// Room for so many rules; rounded up to a power of two. Default: 1.
     pub entries: u32,
@@ -59,12 +61,15 @@ impl Default for FlowTableOptions {
 /// A flow table, made of flow groups. PRM "Flow Table", types `NIC_RX` and `NIC_TX`.
 ///
 /// After [`set_root`](Self::set_root) every frame of its direction enters at this table. RoCE packets reach their queue
-/// pairs without it. A function has one root table at a time for each direction.
+/// pairs without it. A function has one root table at a time for each direction. On DevX the kernel has the root: there
+/// the frames enter that a rule of a [`FlowMatcher`](super::matcher::FlowMatcher) forwards to the table, and do not go
+/// back to the kernel.
 #[derive(Debug)]
 pub struct FlowTable {
     table_id: u32,
     log_size: u32,
     direction: Direction,
+    /// That of the card.
     level: u8,
     tunnels: bool,
     properties: FlowTablePropLayout,
@@ -103,10 +108,13 @@ pub(super) fn check_several_paths(device: &Device, with_tables: bool) -> Result<
     }
 }
 
-/// The error for flow tables, and what only their rules use, where the kernel has the function.
-pub(super) fn no_tables(device: &Device) -> Error {
-    let (device, mend) = (device.name().into(), "make a flow matcher, and rules of it, instead");
-    Invalid::WrongAccess { what: "flow tables", device, kernel: true, mend }.into()
+/// Levels of the card that are left to the kernel. Linux 6.12 has its tables for the rules of programs, which forward
+/// to tables of ours, below 34.
+const KERNEL_LEVELS: u8 = 48;
+
+/// The card's first level of a table of its own for one rule, and of the tables of users.
+fn first_levels(device: &Device) -> (u8, u8) {
+    if device.is_owned() { (0, 0) } else { (KERNEL_LEVELS, KERNEL_LEVELS + 1) }
 }
 
 impl FlowTable {
@@ -121,15 +129,25 @@ impl FlowTable {
     /// Creates a table.
     ///
     /// # Errors
-    /// [`Error::Invalid`] on DevX, where the kernel owns the tables: see [`FlowMatcher`](super::matcher::FlowMatcher);
     /// [`Error::Unsupported`]; [`Error::Invalid`] beyond `max_ft_level` or `log_max_ft_size`; [`Error::Command`].
     pub fn with_options(device: &Arc<Device>, options: FlowTableOptions) -> Result<Arc<Self>, Error> {
-        if !device.is_owned() {
-            return Err(no_tables(device));
-        }
-        let FlowTableOptions { direction, level, entries, miss, tunnels } = options;
+        let (_, first) = first_levels(device);
+        let most = properties(device, options.direction)?.max_ft_level().saturating_sub(first);
+        in_range("level", options.level.into(), 0..=most.into(), "max_ft_level")?;
+        let level = first + options.level;
+        Self::at(device, level, options)
+    }
+
+    /// Creates a table on DevX for one rule of the kernel's tables, before those of users.
+    pub(super) fn of_one_rule(device: &Arc<Device>, direction: Direction, tunnels: bool) -> Result<Arc<Self>, Error> {
+        let options = FlowTableOptions { direction, tunnels, ..FlowTableOptions::default() };
+        Self::at(device, first_levels(device).0, options)
+    }
+
+    /// Creates a table at a level of the card.
+    fn at(device: &Arc<Device>, level: u8, options: FlowTableOptions) -> Result<Arc<Self>, Error> {
+        let FlowTableOptions { direction, entries, miss, tunnels, .. } = options;
         let caps = properties(device, direction)?;
-        in_range("level", level.into(), 0..=caps.max_ft_level().into(), "max_ft_level")?;
         let size = u64::from(entries.max(1)).next_power_of_two();
         within("entries", size, "log_max_ft_size", caps.log_max_ft_size())?;
         // Cards take frames out of tunnels where they are received, and put them into some where they are sent.
@@ -171,8 +189,13 @@ impl FlowTable {
     /// Makes it the root table until it is destroyed: every frame of its direction enters here.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the function has a root table already, [`Error::Command`].
+    /// [`Error::Invalid`] if the function has a root table already, and on DevX, where the kernel has it;
+    /// [`Error::Command`].
     pub fn set_root(&self) -> Result<(), Error> {
+        if !self.device().is_owned() {
+            let (device, mend) = (self.device().name().into(), "forward to the table by a rule of a flow matcher");
+            return Err(Invalid::WrongAccess { what: "the root of flow tables", device, kernel: true, mend }.into());
+        }
         let mut root = self.device().root_flow_table(self.direction == Direction::Transmit);
         if let Some(taken) = *root {
             let frames = if self.direction == Direction::Receive { "receives" } else { "sends" };
@@ -208,7 +231,17 @@ impl FlowTable {
 
     /// Its level.
     pub fn level(&self) -> u8 {
+        self.level.saturating_sub(first_levels(self.device()).1)
+    }
+
+    /// Its level among all tables of the card.
+    pub(super) fn card_level(&self) -> u8 {
         self.level
+    }
+
+    /// Its handle in the kernel.
+    pub(super) fn handle(&self) -> ObjectHandle {
+        self.object.handle()
     }
 
     /// Whether its rules may have tunnels.
