@@ -1,6 +1,8 @@
 //! The environment of the measurement: queue pairs of the software card in this process, whose thread is stopped
 //! meanwhile.
 
+pub mod frames;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use mlx5_prm::values::PathMtu;
 use mlx5_sim::card::FunctionHandle;
 use mlx5_sim::objects::PageList;
 
-use super::request::{INLINE, REQUESTS, Requests};
+use crate::request::{INLINE, REQUESTS, Requests};
 
 /// WQEBBs, receives and CQEs of the rings: 16 KiB of WQEs or CQEs, so that the driver's ring and the bare one both fit
 /// in a first-level cache.

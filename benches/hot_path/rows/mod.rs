@@ -1,5 +1,7 @@
 //! The measurements: each operation by the driver and, twice, by hand.
 
+pub mod frames;
+
 use std::hint::black_box;
 use std::rc::Rc;
 
@@ -9,10 +11,10 @@ use mlx5_dv::queue::{CompletionQueue, PostError, ReceiveQueue, SendQueue};
 use mlx5_prm::layout::Layout;
 use uar::{BlueFlame, Plain};
 
-use super::bare::Ring;
-use super::driver;
-use super::request::Requests;
-use super::stage::{PROOF_CQES, PROOF_WQEBBS, Pair, RING, Shared, Stage, completions, shared};
+use crate::bare::Ring;
+use crate::driver;
+use crate::request::Requests;
+use crate::stage::{PROOF_CQES, PROOF_WQEBBS, Pair, RING, Shared, Stage, completions, shared};
 
 /// One side of a measurement.
 pub struct Loop {

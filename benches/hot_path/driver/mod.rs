@@ -1,10 +1,12 @@
 //! The driver's hot path, as called by a program. One function for each measurement, never inlined, so that it can be
 //! found in a disassembly.
 
+pub mod frames;
+
 use mlx5_dv::queue::{Completion, CompletionQueue, PostError, ReceiveQueue, SendQueue, WrFlags};
 use uar::SendDoorbell;
 
-use super::request::{REQUESTS, Requests};
+use crate::request::{REQUESTS, Requests};
 
 /// `count` RDMA WRITEs of one element each, a doorbell every `BATCH`, a completion every `SIGNAL`.
 #[inline(never)]

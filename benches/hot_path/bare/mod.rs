@@ -3,12 +3,14 @@
 //! No checks, no bookkeeping except the ring's index, no generality: each loop knows its operation and its sizes, and
 //! that nothing fails. It stores byte for byte the same as the driver, which each measurement checks first.
 
+mod frames;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use uar::barrier;
 
-use super::request::{INLINE, REQUESTS, Requests};
+use crate::request::{INLINE, REQUESTS, Requests};
 
 const WQEBB: usize = 64;
 const PAGE: usize = 4096;
