@@ -139,6 +139,7 @@ pub struct RssHash {
 }
 
 impl FrameCompletion {
+    #[inline(always)]
     fn cqe(&self) -> Cqe {
         let mut bytes = [0; Cqe::SIZE];
         bytes[..FOUND].copy_from_slice(&self.found);
@@ -146,6 +147,7 @@ impl FrameCompletion {
     }
 
     /// The hash that chose its queue; `None` of a frame that was not hashed.
+    #[inline]
     pub fn rss_hash(&self) -> Option<RssHash> {
         let cqe = self.cqe();
         let (ip, l4) = (cqe.rss_hash_type_ip(), cqe.rss_hash_type_l4());
@@ -155,48 +157,57 @@ impl FrameCompletion {
     }
 
     /// Whether the card has checked the checksum of the IPv4 header, and it is right. `true` of IPv6, which has none.
+    #[inline]
     pub fn l3_checksum_ok(&self) -> bool {
         self.cqe().l3_ok()
     }
 
     /// Whether the card has checked the checksum of TCP or UDP, and it is right. `false` of a fragment.
+    #[inline]
     pub fn l4_checksum_ok(&self) -> bool {
         self.cqe().l4_ok()
     }
 
     /// One's complement sum of the frame's bytes after its Ethernet header, and after a VLAN tag that was stripped.
+    #[inline]
     pub fn sum(&self) -> u16 {
         self.cqe().check_sum()
     }
 
     /// The tag control information of the VLAN tag that was stripped
     /// ([`RqOptions::strip_vlan`](crate::objects::RqOptions::strip_vlan)); `None` of a frame without one.
+    #[inline]
     pub fn stripped_vlan(&self) -> Option<u16> {
         let cqe = self.cqe();
         cqe.cv().then(|| cqe.vlan_info())
     }
 
     /// Its layer 3 header; that of the inner packet, if it is [tunneled](Self::is_tunneled).
+    #[inline]
     pub fn l3(&self) -> L3Header {
         L3Header::from_number(self.cqe().l3_hdr_type().into())
     }
 
     /// Its layer 4 header; that of the inner packet, if it is [tunneled](Self::is_tunneled).
+    #[inline]
     pub fn l4(&self) -> L4Header {
         L4Header::from_number(self.cqe().l4_hdr_type().into())
     }
 
     /// Whether it is an IP fragment.
+    #[inline]
     pub fn is_fragment(&self) -> bool {
         self.cqe().ip_frag()
     }
 
     /// Whether it has IPv4 options or IPv6 extension headers.
+    #[inline]
     pub fn has_ip_options(&self) -> bool {
         self.cqe().ip_ext_opts()
     }
 
     /// Whether it came in a tunnel that the card looks into: types and verdicts are those of the inner packet.
+    #[inline]
     pub fn is_tunneled(&self) -> bool {
         self.cqe().tunneled()
     }
@@ -230,6 +241,7 @@ impl FrameCompletion {
     }
 
     /// The tag that its flow rule gave it; the number of its queue, if the rule gave none.
+    #[inline]
     pub fn flow_tag(&self) -> u32 {
         self.work.qpn
     }
@@ -238,18 +250,21 @@ impl FrameCompletion {
 impl Deref for FrameCompletion {
     type Target = Completion;
 
+    #[inline]
     fn deref(&self) -> &Completion {
         &self.completion
     }
 }
 
 impl AsRef<Completion> for FrameCompletion {
+    #[inline]
     fn as_ref(&self) -> &Completion {
         &self.completion
     }
 }
 
 impl AsRef<Completion> for Completion {
+    #[inline]
     fn as_ref(&self) -> &Completion {
         self
     }
