@@ -9,7 +9,7 @@ use uar::SendDoorbell;
 use super::ring::{Room, SendRing};
 use super::service::Service;
 use super::wqe::{Head, Request, Size, WrFlags};
-use super::{SendBatch, SendQueue};
+use super::{SendBatch, SendQueue, has_no_data};
 use crate::memory::DataSegment;
 use crate::objects::{
     AnyDoorbell, ETHERNET, FrameLimits, Leased, RingPermit, SERVICE_VLAN, SendLimits, Sq, SqIdentity, VLAN, VlanTag,
@@ -68,9 +68,10 @@ impl Head for Start<'_> {
         let Frames { limits, flags, enough, needs_none, longest_payload, .. } = self.queue;
         let inline = self.bytes.len();
         let fits = (inline >= *enough && inline <= limits.inline_bytes.into()) || (*needs_none && inline == 0);
-        // The most common frames need few comparisons; the others are checked completely.
+        // The most common frames need few comparisons; the others are checked completely. The length comes last, as all
+        // else is the same for the frames of a loop.
         let is_frame = (inline as u64 + rest).wrapping_sub(ETHERNET as u64) <= *longest_payload;
-        if fits && is_frame && flags.contains(self.flags) {
+        if fits && flags.contains(self.flags) && is_frame {
             return Ok(());
         }
         self.queue.check(self.bytes, self.flags, rest)
@@ -238,6 +239,15 @@ impl Frames {
         Ok(())
     }
 
+    /// As [`check`](Self::check), where an element of `len` bytes follows `start` that is empty, or above `longest`:
+    /// `Ok` for the former.
+    #[cold]
+    #[inline(never)]
+    fn check_empty(self, start: &[u8], flags: FrameFlags, len: u32, longest: u32) -> Result<(), PostError> {
+        self.check(start, flags, len.into())?;
+        has_no_data(len, longest)
+    }
+
     /// Bytes of a frame of `len` bytes that must be inlined: the headers that the card requires; if any are inlined, at
     /// least the Ethernet header.
     fn least_inline(&self, start: &[u8], len: usize) -> usize {
@@ -318,7 +328,15 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     ) -> Result<(), PostError> {
         let wr_flags = self.wr_flags(flags, || 1 + segments_of(start.len()) + rest.len());
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
-        self.post_elements(request, Start { bytes: start, flags, queue: self.service }, rest)
+        let head = Start { bytes: start, flags, queue: self.service };
+        match rest {
+            // Apart, as in `post_message`: otherwise the code for lists would be behind every element.
+            [one] if one.len.wrapping_sub(1) >= self.ring.longest => {
+                self.service.check_empty(start, flags, one.len, self.ring.longest)?;
+                self.post(request, head, ())
+            }
+            _ => self.post_elements(request, head, rest),
+        }
     }
 
     /// Sends a frame: `start`, copied into the WQE, followed by `elements`, in this order. `start` may be empty if the

@@ -48,6 +48,8 @@ struct Pointers<'a> {
 }
 
 impl Payload for Pointers<'_> {
+    const LONG: bool = true;
+
     #[inline(always)]
     fn bytes(&self) -> u64 {
         0
@@ -178,13 +180,16 @@ impl Frames {
         &self,
         frames: usize,
         segments: usize,
-        mut lens: impl Iterator<Item = usize>,
+        mut lens: impl Iterator<Item = usize> + Clone,
     ) -> Result<usize, PostError> {
-        let most = self.most_packets();
+        let (most, longest) = (self.most_packets(), self.longest_payload());
         if frames == 0 || segments > most {
             return Err(self.why_not_several(segments, most));
         }
-        lens.try_for_each(|len| check_length(len, self.longest_payload()))?;
+        // All are looked at, without a branch for each. Which one is wrong is found out if one is.
+        if !lens.clone().fold(true, |fit, len| fit & fits(len, longest)) {
+            lens.try_for_each(|len| check_length(len, longest))?;
+        }
         Ok(segments)
     }
 
@@ -502,10 +507,16 @@ fn make_room(
     (fill.pass(size, control).open(ring, space), Ok(false))
 }
 
+/// Whether a frame of `len` bytes can be sent, as in [`check_length`].
+#[inline(always)]
+fn fits(len: usize, longest_payload: usize) -> bool {
+    len.wrapping_sub(ETHERNET) <= longest_payload
+}
+
 /// Checks the length of a frame on a port whose frames have at most `longest_payload` bytes after the Ethernet header.
 #[inline(always)]
 fn check_length(len: usize, longest_payload: usize) -> Result<(), PostError> {
-    if len.wrapping_sub(ETHERNET) <= longest_payload {
+    if fits(len, longest_payload) {
         return Ok(());
     }
     let most = (ETHERNET + longest_payload) as u64;

@@ -301,7 +301,8 @@ impl SendRing {
         let start = self.start(index, size, request, &head);
         let long = H::LONG || P::LONG;
         if !long || self.extent().whole(index, size.wqebbs) {
-            fill(self.room(index, long), start, head, payload);
+            // A single WQEBB does not wrap either.
+            fill(self.room(index, long || size.wqebbs == 1), start, head, payload);
         } else {
             fill_around(self.room(index, false), start, head, payload);
         }
