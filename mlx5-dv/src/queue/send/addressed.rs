@@ -20,6 +20,10 @@ use crate::queue::error::PostError;
 pub trait Receiver: Sized + Sealed {
     /// How it is given.
     type Given<'a>: Head + Copy;
+    /// Whether code that posts single elements is kept apart from that for lists, which costs less where the segments
+    /// of the receiver are long.
+    #[doc(hidden)]
+    const APART: bool;
 }
 
 /// A reliable service whose work requests each name their receiver at the remote.
@@ -44,6 +48,13 @@ impl<R: Receiver> Sealed for AddressedMessages<R> {}
 impl<R: Receiver> KeyChanging for AddressedMessages<R> {
     fn key_updates(&self) -> KeyUpdates {
         self.reliable.updates
+    }
+}
+
+impl<D: SendDoorbell, R: Receiver> SendBatch<'_, D, AddressedMessages<R>> {
+    #[inline(always)]
+    fn post_to(&mut self, request: Request, to: R::Given<'_>, elements: &[DataSegment]) -> Result<(), PostError> {
+        if R::APART { self.post_message(request, to, elements) } else { self.post_elements(request, to, elements) }
     }
 }
 
@@ -122,7 +133,7 @@ impl<D: SendDoorbell, R: Receiver> SendBatch<'_, D, AddressedMessages<R>> {
         to: R::Given<'_>,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, elements)
+        self.post_to(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, elements)
     }
 
     /// As [`send`](Self::send), with immediate data.
@@ -138,7 +149,7 @@ impl<D: SendDoorbell, R: Receiver> SendBatch<'_, D, AddressedMessages<R>> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, elements)
+        self.post_to(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, elements)
     }
 
     /// As [`send`](Self::send); it invalidates the remote's key `rkey`.
@@ -154,7 +165,7 @@ impl<D: SendDoorbell, R: Receiver> SendBatch<'_, D, AddressedMessages<R>> {
         rkey: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::SendInval, wr_id, flags, imm: rkey }, to, elements)
+        self.post_to(Request { opcode: WqeOpcode::SendInval, wr_id, flags, imm: rkey }, to, elements)
     }
 
     /// RDMA WRITE of `elements`, in this order, to `remote`. Errors: [`PostError`].

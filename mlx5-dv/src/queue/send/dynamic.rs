@@ -11,6 +11,7 @@ impl Sealed for DcTarget {}
 
 impl Receiver for DcTarget {
     type Given<'a> = &'a DcTarget;
+    const APART: bool = true;
 }
 
 /// Reliable messages, each with a target of its own. Messages to one target, one after the other, flow as on a

@@ -39,6 +39,7 @@ impl Sealed for RemoteSrq {}
 
 impl Receiver for RemoteSrq {
     type Given<'a> = RemoteSrq;
+    const APART: bool = false;
 }
 
 /// An extended reliable connection: as [`Messages`](super::service::Messages), but each work request names a shared
