@@ -109,9 +109,13 @@ trait Transport: Send {
     fn receive(&mut self, buffer: Buffer) -> Result<(), Failure>;
     fn post(&mut self, work: Work, buffer: Buffer) -> Result<Ticket, Failure>;
     /// Registers the key's memory for `access`, and sends in `buffer` where it is, with one doorbell.
-    fn introduce(&mut self, key: &mut FastKey, access: AccessFlags, buffer: Buffer) -> Result<(), Failure>;
+    fn introduce(&mut self, _: &mut FastKey, _: AccessFlags, _: Buffer) -> Result<(), Failure> {
+        Err("this connection changes no keys".into())
+    }
     /// Closes the key: its memory comes back.
-    fn invalidate(&mut self, key: &mut FastKey) -> Result<(), Failure>;
+    fn invalidate(&mut self, _: &mut FastKey) -> Result<(), Failure> {
+        Err("this connection changes no keys".into())
+    }
     /// Waits for the next work request of `side`.
     fn completed(&mut self, side: Side) -> Result<Done, Failure>;
 }
@@ -122,9 +126,9 @@ struct Plain<C> {
     met: VecDeque<Done>,
 }
 
-/// What both kinds of [`Connection`] do alike; the other calls are what they do not.
+/// What both kinds of [`Connection`] do alike; `$post` posts what they do not, and `$own` is what one does alone.
 macro_rules! plain {
-    ($Connection:ty, $post:path, $introduce:path, $invalidate:path) => {
+    ($Connection:ty, $post:path, $($own:item)*) => {
         impl Transport for Plain<$Connection> {
             fn local(&self) -> Result<[Address; 3], Failure> {
                 let address = Address::from(self.connection.local()?);
@@ -144,13 +148,7 @@ macro_rules! plain {
                 $post(&mut self.connection, work, buffer)
             }
 
-            fn introduce(&mut self, key: &mut FastKey, access: AccessFlags, buffer: Buffer) -> Result<(), Failure> {
-                $introduce(&mut self.connection, key, access, buffer)
-            }
-
-            fn invalidate(&mut self, key: &mut FastKey) -> Result<(), Failure> {
-                $invalidate(&mut self.connection, key)
-            }
+            $($own)*
 
             fn completed(&mut self, side: Side) -> Result<Done, Failure> {
                 next_of(&mut self.connection, &mut self.met, side)
@@ -159,8 +157,23 @@ macro_rules! plain {
     };
 }
 
-plain!(Connection, post_reliable, introduce_reliable, invalidate_reliable);
-plain!(UnreliableConnection, post_unreliable, introduce_unreliable, invalidate_unreliable);
+plain! {
+    Connection, post_reliable,
+    fn introduce(&mut self, key: &mut FastKey, access: AccessFlags, mut buffer: Buffer) -> Result<(), Failure> {
+        let mut batch = self.connection.batch();
+        let (_, memory) = batch.register(key, access)?;
+        put(&mut buffer, [memory.addr, memory.rkey.into()]);
+        batch.send_imm(buffer, 0)?;
+        batch.ring();
+        Ok(())
+    }
+
+    fn invalidate(&mut self, key: &mut FastKey) -> Result<(), Failure> {
+        self.connection.invalidate(key)?;
+        Ok(())
+    }
+}
+plain! { UnreliableConnection, post_unreliable, }
 
 fn post_reliable(connection: &mut Connection, work: Work, buffer: Buffer) -> Result<Ticket, Failure> {
     Ok(match work {
@@ -180,41 +193,9 @@ fn post_unreliable(connection: &mut UnreliableConnection, work: Work, buffer: Bu
     }
 }
 
-/// What a message says of memory.
-fn put(buffer: &mut Buffer, memory: RemoteAddress) {
-    buffer.write(0, &[memory.addr, memory.rkey.into()].map(u64::to_be_bytes).concat());
-}
-
-fn introduce_reliable(
-    connection: &mut Connection,
-    key: &mut FastKey,
-    access: AccessFlags,
-    mut buffer: Buffer,
-) -> Result<(), Failure> {
-    let mut batch = connection.batch();
-    let (_, memory) = batch.register(key, access)?;
-    put(&mut buffer, memory);
-    batch.send_imm(buffer, 0)?;
-    batch.ring();
-    Ok(())
-}
-
-fn invalidate_reliable(connection: &mut Connection, key: &mut FastKey) -> Result<(), Failure> {
-    connection.invalidate(key)?;
-    Ok(())
-}
-
-fn introduce_unreliable(
-    _: &mut UnreliableConnection,
-    _: &mut FastKey,
-    _: AccessFlags,
-    _: Buffer,
-) -> Result<(), Failure> {
-    Err("an unreliable connection changes no keys".into())
-}
-
-fn invalidate_unreliable(_: &mut UnreliableConnection, _: &mut FastKey) -> Result<(), Failure> {
-    Err("an unreliable connection changes no keys".into())
+/// Writes a message.
+fn put(buffer: &mut Buffer, words: [u64; 2]) {
+    buffer.write(0, &words.map(u64::to_be_bytes).concat());
 }
 
 fn next_of<S: Connected>(
@@ -276,7 +257,7 @@ impl Transport for Extended {
     fn introduce(&mut self, key: &mut FastKey, access: AccessFlags, mut buffer: Buffer) -> Result<(), Failure> {
         let (mut batch, srq) = (self.connection.batch(), self.to.ok_or("not connected")?);
         let (_, memory) = batch.register(key, access)?;
-        put(&mut buffer, memory);
+        put(&mut buffer, [memory.addr, memory.rkey.into()]);
         batch.send_imm(srq, buffer, 0)?;
         batch.ring();
         Ok(())
@@ -374,7 +355,7 @@ impl End {
 
     fn send_words(&mut self, imm: u32, words: [u64; 2]) -> Result<(), Failure> {
         let mut buffer = self.region.buffer(OUT..OUT + MESSAGE)?;
-        buffer.write(0, &words.map(u64::to_be_bytes).concat());
+        put(&mut buffer, words);
         self.complete(Work::Send(imm), buffer)?;
         Ok(())
     }
