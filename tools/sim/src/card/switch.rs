@@ -9,7 +9,10 @@ use crate::wire::{Frame, Uplink};
 #[derive(Debug, Default)]
 pub struct Wire {
     uplink: Option<Box<dyn Uplink>>,
-    bytes: Vec<u8>,
+    /// The frame that the uplink sends.
+    sent: Vec<u8>,
+    /// Room for the frame that the uplink receives.
+    received: Box<[u8]>,
     /// The function that sends first in this turn: rotates, so that none always takes the last room of a receiver.
     first: usize,
 }
@@ -27,7 +30,7 @@ impl Wire {
 
     /// A wire with an uplink.
     pub fn with_uplink(uplink: impl Uplink + 'static) -> Self {
-        Wire { uplink: Some(Box::new(uplink)), ..Wire::default() }
+        Wire { uplink: Some(Box::new(uplink)), received: vec![0; LARGEST_FRAME].into(), ..Wire::default() }
     }
 
     /// Moves frames from each port to [`engine::receive`] of each destination. Returns true if any frame was moved.
@@ -57,9 +60,9 @@ impl Wire {
         if own.is_none()
             && let Some(uplink) = &mut self.uplink
         {
-            self.bytes.clear();
-            frame.encode(&mut self.bytes);
-            uplink.send(&self.bytes);
+            self.sent.clear();
+            frame.encode(&mut self.sent);
+            uplink.send(&self.sent);
         }
         for (index, function) in functions.iter_mut().enumerate() {
             if index == from || Some(index) == own {
@@ -79,14 +82,13 @@ impl Wire {
     /// Reads frames from the uplink.
     fn take_in(&mut self, functions: &mut [Function]) -> bool {
         let Some(uplink) = &mut self.uplink else { return false };
-        self.bytes.resize(LARGEST_FRAME, 0);
         for count in 0..UPLINK_BATCH {
             // Frames that are not read stay in the socket.
             if !functions.iter().all(|function| function.nic.port.can_receive()) {
                 return count > 0;
             }
-            let Some(len) = uplink.receive(&mut self.bytes) else { return count > 0 };
-            let Some(frame) = Frame::from_bytes(&self.bytes[..len]) else { continue };
+            let Some(len) = uplink.receive(&mut self.received) else { return count > 0 };
+            let Some(frame) = Frame::from_bytes(&self.received[..len]) else { continue };
             let destination = frame.destination();
             for function in functions.iter_mut() {
                 if filter::claim(function, destination) == Claim::None {
