@@ -5,28 +5,13 @@ mod common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Report, Reset, SOON, TestResult, build, functions};
+use common::{Report, Reset, SOON, TestResult, build, functions, hand_to_vfio};
 use mlx5_lab::{Guest, Model, rounds, verbs_program};
 use serde_json::Value;
 
 const RUN: Duration = Duration::from_secs(240);
 /// Where the guest sees the C program on libmlx5's own VFIO driver.
 const C_PROGRAMS: &str = "/opt/verbs";
-
-/// Hands a function to vfio-pci, as an administrator does.
-fn bind(guest: &Guest, function: &str) -> TestResult {
-    let device = format!("/sys/bus/pci/devices/{function}");
-    guest.check(
-        &format!(
-            "echo vfio-pci > {device}/driver_override &&
-             echo {function} > /sys/bus/pci/drivers_probe &&
-             [ $(basename $(readlink {device}/driver)) = vfio-pci ] &&
-             [ -c /dev/vfio/$(basename $(readlink {device}/iommu_group)) ]"
-        ),
-        SOON,
-    )?;
-    Ok(())
-}
 
 /// The device string `mlx5 list --json` gives for the function.
 fn listed(guest: &Guest, function: &str) -> Result<String, Report> {
@@ -83,7 +68,7 @@ fn our_driver_runs_over_real_vfio() -> TestResult {
         .programs(&build)
         .boot()?;
     let function = functions(&guest)?.pop().ok_or("the guest sees no ConnectX")?;
-    bind(&guest, &function)?;
+    hand_to_vfio(&guest, &function)?;
 
     let device = format!("vfio:{function}");
     for _ in 0..2 {
@@ -120,7 +105,7 @@ fn who_wants_a_function_back_gets_it(guest: &Guest, function: &str) -> TestResul
     let output = job.wait(RUN)?;
     assert!(output.status == 0 && output.text().contains("WANTED_BACK"), "{}", output.text());
     guest.check(&format!("[ ! -e /sys/bus/pci/devices/{function}/driver ]"), SOON)?;
-    bind(guest, function)
+    hand_to_vfio(guest, function)
 }
 
 /// A page of 1 GiB is one mapping of the IOMMU's and one translation entry of the card's. If there are too few, the
@@ -214,7 +199,7 @@ fn what_the_kernel_refuses_is_explained_with_its_fix() -> TestResult {
     let said = refusal(&guest, &caps)?;
     assert!(said.contains("bound to no driver") && said.contains("driver_override"), "unbound: {said}");
 
-    bind(&guest, &function)?;
+    hand_to_vfio(&guest, &function)?;
     let said = refusal(&guest, &nobody)?;
     assert!(said.contains("may not open") && said.contains("chown"), "no permission: {said}");
 
@@ -247,7 +232,7 @@ fn our_driver_runs_over_iommufd() -> TestResult {
         .programs(&build)
         .boot()?;
     let function = functions(&guest)?.pop().ok_or("the guest sees no ConnectX")?;
-    bind(&guest, &function)?;
+    hand_to_vfio(&guest, &function)?;
     // Without groups only iommufd is left.
     guest.check("rm -r /dev/vfio/[0-9]* /dev/vfio/vfio && ls /dev/iommu /dev/vfio/devices", SOON)?;
     let device = format!("vfio:{function}");

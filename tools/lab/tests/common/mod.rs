@@ -3,6 +3,7 @@
 // Each test program uses only a part of this.
 #![allow(dead_code)]
 
+pub mod disks;
 pub mod kernels;
 
 use std::error::Error;
@@ -90,6 +91,21 @@ pub fn functions(guest: &Guest) -> Result<Vec<String>, Report> {
     let text = guest.check("lspci -D -n -d 15b3:", SOON)?;
     let addresses = text.lines().filter_map(|line| line.split(' ').next());
     Ok(addresses.map(str::to_owned).collect())
+}
+
+/// Hands a function to vfio-pci, as an administrator does.
+pub fn hand_to_vfio(guest: &Guest, function: &str) -> TestResult {
+    let device = format!("/sys/bus/pci/devices/{function}");
+    guest.check(
+        &format!(
+            "echo vfio-pci > {device}/driver_override &&
+             echo {function} > /sys/bus/pci/drivers_probe &&
+             [ $(basename $(readlink {device}/driver)) = vfio-pci ] &&
+             [ -c /dev/vfio/$(basename $(readlink {device}/iommu_group)) ]"
+        ),
+        SOON,
+    )?;
+    Ok(())
 }
 
 /// Timeout of a probe, which takes seconds; after a lost command the driver waits for a minute.

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use mlx5_lab::{Build, Guest, Model, Software, rounds};
 
+use crate::common::disks::{AT_A_TIME, DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, assert_quiet};
 use crate::common::{Lab, PROBE, Report, TestResult, assert_lawful};
-use crate::{AT_A_TIME, DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, assert_quiet, transfers};
+use crate::transfers;
 
 /// MiB of each disk.
 const DISK: u32 = 64;

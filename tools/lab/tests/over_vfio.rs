@@ -1,0 +1,182 @@
+//! Connections and storage over vfio-pci in a guest, behind an emulated IOMMU: our programs own one function, and
+//! those of Linux, librdmacm and Ceph at the other end use another one by the kernel's driver.
+
+mod common;
+
+use common::disks::{DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, assert_quiet};
+use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, functions, hand_to_vfio};
+use mlx5_lab::ceph::{ADDRESS, CHUNKS, LISTENING, SETTINGS, command};
+use mlx5_lab::{Build, Guest, Model, Software, rounds};
+
+/// MiB of a disk.
+const DISK: u32 = 16;
+/// The name of our subsystem.
+const NQN: &str = "nqn.2014-08.example:ours";
+
+/// The kernel's end, for programs in user space.
+const USER_SPACE: &str = "
+set -e
+modprobe ib_uverbs
+modprobe rdma_ucm
+until [ -e /dev/infiniband/uverbs0 ] && [ -e /dev/infiniband/rdma_cm ]; do sleep 0.1; done
+";
+
+/// Tells the kernel who has the link-local address of our function, whose MAC address it knows from ARP: Ceph's
+/// exchange has no packet by which it could ask, as our messenger takes none but RoCE's.
+const LINK_LOCAL: &str = r#"
+set -e
+device=$(ls /sys/class/infiniband/mlx5_0/device/net)
+mac=$(ip neigh show 10.0.0.4 | sed -n 's/.*lladdr \([^ ]*\).*/\1/p')
+IFS=: read a b c d e f <<< "$mac"
+address=$(printf 'fe80::%02x%s:%sff:fe%s:%s%s' $((0x$a ^ 2)) $b $c $d $e $f)
+ip neigh replace $address lladdr $mac dev $device nud permanent
+"#;
+
+/// A guest with a function that is ours.
+struct Owned {
+    lab: Lab,
+    /// Of the function, for our programs.
+    device: String,
+}
+
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn the_kernels_ends_are_spoken_to_over_vfio() -> TestResult {
+    let owned = Owned::boot()?;
+    owned.is_called_by_rping()?;
+    owned.calls_rping()?;
+    owned.is_a_host_of_nvmet()?;
+    owned.is_a_target_of_nvme()?;
+    owned.is_a_node_of_lnet()?;
+    owned.is_an_end_of_ceph()?;
+    let left = owned.lab.check("rdma resource show cm_id", SOON)?;
+    assert!(left.trim().is_empty(), "{left}");
+    owned.end()
+}
+
+impl Owned {
+    fn boot() -> Result<Self, Report> {
+        let build = Build::dev(&["mlx5", "nvme_rdma", "lnet", "ceph_msgr"], &["cm_pingpong"])?;
+        let model = Model::start(&build, 2, &[])?;
+        let ceph = Software::ceph()?;
+        let [first, second] = model.sockets() else { return Err("two sockets".into()) };
+        let guest = Guest::builder("over_vfio")
+            .iommu()
+            .memory_mib(3072)
+            .huge_pages_2m(256)
+            .module("vfio_iommu_type1")
+            .module("vfio-pci")
+            .nic(first)
+            .nic(second)
+            .programs(&build)
+            .share(ceph.folder(), ceph.place())
+            .boot()?;
+        let function = functions(&guest)?.into_iter().next().ok_or("the guest sees no ConnectX")?;
+        hand_to_vfio(&guest, &function)?;
+        let owned = Owned { lab: Lab { guest, model }, device: format!("vfio:{function}") };
+        owned.lab.check(NETWORK, PROBE)?;
+        owned.lab.check(USER_SPACE, PROBE)?;
+        Ok(owned)
+    }
+
+    /// A command of ours, on our function.
+    fn ours(&self, program: &str, arguments: &str) -> String {
+        format!("{program} -d {} --ip 10.0.0.4/24 {arguments}", self.device)
+    }
+
+    /// Calls a server of librdmacm's, which compares what comes back, as our client does.
+    fn calls_rping(&self) -> TestResult {
+        let server =
+            self.lab.serve("rping -C 50 -S 20000 -V -v -s -a 10.0.0.1", "rdma resource show cm_id | grep -q LISTEN")?;
+        let said = self.lab.call(server, &self.ours("cm_pingpong -C 50 -S 20000", "10.0.0.1"))?;
+        assert!(said.contains("50 messages of 20000 bytes came back unchanged"), "{said}");
+        assert!(said.contains("server ping data: rdma-ping-49"), "{said}");
+        Ok(())
+    }
+
+    /// Is called by a client of librdmacm's.
+    fn is_called_by_rping(&self) -> TestResult {
+        let ours = self.ours("cm_pingpong -C 50 -S 20000", "--listen");
+        let server =
+            self.lab.serve(&format!("set -o pipefail; {ours} | tee /tmp/ours"), "grep -q listening /tmp/ours")?;
+        let said = self.lab.call(server, "rping -C 50 -S 20000 -V -v -c -a 10.0.0.4")?;
+        assert!(said.contains("ping data: rdma-ping-49") && said.contains("served 50 messages"), "{said}");
+        Ok(())
+    }
+
+    /// Our host on the kernel's target.
+    fn is_a_host_of_nvmet(&self) -> TestResult {
+        self.lab.check(&format!("SIZE={}\n{TARGET}", DISK << 10), PROBE)?;
+        let commands = rounds(500, 250_000);
+        for how in ["", "--fast-keys --no-in-capsule"] {
+            let verify = format!("10.0.0.1 --nqn lab --keep-alive 120 -n {commands} {how} 2>&1");
+            let said = self.lab.check(&self.ours("nvme_rdma verify", &verify), TRAFFIC)?;
+            assert!(said.contains("every block read held what was written last"), "{said}");
+        }
+        self.lab.check(TAKE_DOWN, PROBE).map(drop)
+    }
+
+    /// The kernel's host on our target.
+    fn is_a_target_of_nvme(&self) -> TestResult {
+        let serve = self.ours("nvme_rdma serve", &format!("--ram {DISK} --nqn {NQN} 2>&1"));
+        let mut target = self.lab.guest.start(&format!("echo $$ > /tmp/target; exec {serve}"))?;
+        target.wait_for("serving", PROBE)?;
+        self.lab.check(&format!("ADDRESS=10.0.0.4 NQN={NQN}\n{HOST}"), PROBE)?;
+        let each = format!("DISKS=nvme0n1 COUNT={} MOST={}\n{EACH_SIZE}", rounds(64, 16 << 10), rounds(1, 16) << 20);
+        let said = self.lab.check(&each, TRAFFIC)?;
+        assert!(said.contains("in blocks of all sizes"), "{said}");
+        self.lab.check(DISCONNECT, PROBE)?;
+        self.lab.check("kill $(cat /tmp/target)", PROBE)?;
+        target.wait(PROBE).map(drop).map_err(Into::into)
+    }
+
+    /// The peer is ours, too, but connects by the kernel's connection manager, and its queue pairs are of DevX.
+    fn is_a_node_of_lnet(&self) -> TestResult {
+        let serve = self.ours("lnet serve", "> /tmp/node 2>&1");
+        let server =
+            self.lab.serve(&format!("echo $$ > /tmp/serving; exec {serve}"), "grep -q 'listens on port' /tmp/node")?;
+        for how in ["ping", "brw -n 8", "brw -n 8 --gaps"] {
+            let client = format!("lnet {how} -d devx:mlx5_0 --ip 10.0.0.1/24 10.0.0.4@o2ib 2>&1");
+            let said = self.lab.check(&client, TRAFFIC)?;
+            let says = if how == "ping" { "10.0.0.4@o2ib" } else { "8 writes and as many reads of 1048576 bytes" };
+            assert!(said.contains(says), "{said}");
+        }
+        self.lab.check("kill $(cat /tmp/serving)", SOON)?;
+        server.wait(TRAFFIC).map(drop).map_err(Into::into)
+    }
+
+    /// Our server and Ceph's client, then the other way round.
+    fn is_an_end_of_ceph(&self) -> TestResult {
+        self.lab.check(LINK_LOCAL, SOON)?;
+        let theirs = |program: &str| format!("{SETTINGS}{} 2>&1", command("mlx5_0", program));
+        let ours = |end: &str| format!("ceph_msgr {end} -d {} {CHUNKS}", self.device);
+        let operations = rounds(100, 10_000);
+
+        let server =
+            self.lab.serve(&format!("echo $$ > /tmp/messenger; exec {} {ADDRESS}", ours("server")), LISTENING)?;
+        let client = theirs(&format!("ceph_perf_msgr_client {ADDRESS} 1 8 {operations} 0 4096"));
+        let said = self.lab.check(&client, TRAFFIC).map_err(|error| format!("{error:?}\n{}", server.so_far()))?;
+        assert!(said.contains(&format!("Total op {operations} run time")), "{said}");
+        self.lab.check("kill $(cat /tmp/messenger)", SOON)?;
+        server.wait(SOON)?;
+
+        let server = self.lab.serve(&theirs(&format!("ceph_perf_msgr_server {ADDRESS} 1 0")), LISTENING)?;
+        let client = format!("{} -n {operations} -s 4096 --jobs 4 {ADDRESS} 2>&1", ours("client"));
+        let said = self.lab.check(&client, TRAFFIC).map_err(|error| format!("{error:?}\n{}", server.so_far()))?;
+        assert!(said.contains(" operations of "), "{said}");
+        Ok(())
+    }
+
+    fn end(self) -> TestResult {
+        assert_quiet(&self.lab, &[])?;
+        let log = self.lab.guest.dmesg()?;
+        common::assert_quiet(&log, "DMAR", &self.lab.model);
+        common::assert_quiet(&log, "vfio", &self.lab.model);
+        self.lab.guest.power_off()?;
+        // A program that is killed leaves its function at work until the kernel stops it.
+        let violations = self.lab.model.violations();
+        let others: Vec<_> = violations.iter().filter(|said| !said.ends_with("bus mastering is off")).collect();
+        assert!(others.is_empty(), "strict mode reports:\n{others:#?}");
+        Ok(())
+    }
+}
