@@ -110,6 +110,11 @@ fn work(arguments: &Arguments, sender: &mut Sender, spread: &Spread, counts: &[F
     let last = counts.len() - 1;
     let before = counts[last].sum();
     spread.set(&[last])?;
+    let table = spread.rqt().query()?;
+    let wanted: Vec<u32> = spread.rqt().rqs().iter().map(|rq| rq.rqn()).collect();
+    if table != wanted {
+        return Err(format!("the card's table is of the queues {table:?}, not {wanted:?}").into());
+    }
     send(arguments, sender, counts, 2 * frames)?;
     match counts[last].sum() - before {
         count if count == frames => println!("with a table of the last queue alone: {count} frames there"),

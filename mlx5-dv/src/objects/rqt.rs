@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use mlx5_prm::cmd::{CreateRqtIn, DestroyRqtIn, ModifyRqtIn, WithTail};
+use mlx5_prm::cmd::{CreateRqtIn, DestroyRqtIn, ModifyRqtIn, QueryRqtIn, WithTail};
 use mlx5_prm::ctx::{ListQType, RqtBitmask, Rqtc};
 use mlx5_prm::layout::Be32;
 
@@ -75,6 +75,19 @@ impl Rqt {
         self.object.modify(&WithTail::new(modify, numbers(rqs)))?;
         *held = rqs.to_vec();
         Ok(())
+    }
+
+    /// Asks the card for the entries: the number of each one's queue ([`Rq::rqn`]). PRM "QUERY_RQT". Errors:
+    /// [`Error::Command`].
+    pub fn query(&self) -> Result<Vec<u32>, Error> {
+        let mut query = QueryRqtIn::default();
+        query.w().rqtn(self.rqtn);
+        let mut query = WithTail::<_, Be32>::new(query, vec![]);
+        query.out_tail = self.most;
+        let out = self.object.query(&query)?;
+        let count = out.reply.rqt_context().rqt_actual_size();
+        let (numbers, _) = out.tail.as_chunks::<4>();
+        Ok(numbers.iter().take(count.into()).map(|number| u32::from_be_bytes(*number) & 0xff_ffff).collect())
     }
 
     /// `rqtn`, 24 bits.

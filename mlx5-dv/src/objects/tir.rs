@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx5_prm::cmd::{CreateTirIn, DestroyTirIn};
+use mlx5_prm::cmd::{CreateTirIn, DestroyTirIn, QueryTirIn};
 use mlx5_prm::ctx::{L3ProtType, L4ProtType, RxHashFieldSelect, RxHashFn, TirDispType, Tirc};
 use mlx5_prm::layout::Be32;
 
@@ -311,6 +311,14 @@ impl Tir {
     /// `tirn`, 24 bits.
     pub fn tirn(&self) -> u32 {
         self.tirn
+    }
+
+    /// Asks the card for its context, under PRM names: where frames go, the hash, large receive offload. PRM
+    /// "QUERY_TIR". Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<Tirc, Error> {
+        let mut query = QueryTirIn::default();
+        query.w().tirn(self.tirn);
+        Ok(*self.object.query(&query)?.tir_context())
     }
 
     /// Its receive queue, where it has one.

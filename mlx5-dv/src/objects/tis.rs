@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mlx5_prm::caps::CmdHcaCap;
-use mlx5_prm::cmd::{AllocTransportDomainIn, CreateTisIn, DeallocTransportDomainIn, DestroyTisIn};
+use mlx5_prm::cmd::{AllocTransportDomainIn, CreateTisIn, DeallocTransportDomainIn, DestroyTisIn, QueryTisIn};
 use mlx5_prm::ctx::Tisc;
 
 use super::check::{fits, lag_port};
@@ -118,6 +118,14 @@ impl Tis {
     /// `tisn`, 24 bits.
     pub fn tisn(&self) -> u32 {
         self.tisn
+    }
+
+    /// Asks the card for its context, under PRM names: transport domain, priority, port of a bond. PRM "QUERY_TIS".
+    /// Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<Tisc, Error> {
+        let mut query = QueryTisIn::default();
+        query.w().tisn(self.tisn);
+        Ok(*self.object.query(&query)?.tis_context())
     }
 
     /// Its transport domain.

@@ -3,9 +3,12 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use mlx5_dv::objects::{AccessFlags, HashFunction, MemoryRegion, Rqt, TOEPLITZ_KEY};
+use mlx5_dv::objects::{
+    AccessFlags, HashFields, HashFunction, MemoryRegion, Rqt, RssOptions, TOEPLITZ_KEY, Tir, Tis, Traffic,
+};
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, Spread, SpreadOptions};
 use mlx5_open::Sim;
+use mlx5_prm::ctx::{L3ProtType, L4ProtType, RxHashFn, TirDispType};
 
 use crate::ends::{BUFFER, EthernetEnd, SOON, content, end, refusal};
 
@@ -134,6 +137,7 @@ fn the_table_changes_while_frames_arrive_and_both_ways_of_a_flow_stay_together()
     }
     for target in [3, 1] {
         spread.set(&[target; 8]).unwrap();
+        assert_eq!(spread.rqt().query().unwrap(), [there.queues[target].rq().rqn(); 8]);
         for (source, destination, ports, ..) in EXAMPLES {
             let frame = ipv4(&head, TCP, source, destination, ports);
             here.send(&frame);
@@ -151,6 +155,36 @@ fn the_table_changes_while_frames_arrive_and_both_ways_of_a_flow_stay_together()
     here.send(&frame);
     assert_eq!(there.whose(&frame), 2, "what was refused changed nothing");
     drop(spread);
+    let Receiver { queues, end: receiver } = there;
+    drop(queues);
+    end(sim, [here, receiver], &[]);
+}
+
+#[test]
+fn the_card_is_asked_for_the_contexts_of_what_frames_pass_by() {
+    let (sim, here, there) = sim();
+    let rqs: Vec<_> = there.queues[..2].iter().map(|queue| queue.rq().clone()).collect();
+    let (rqt, domain) = (Rqt::create(&rqs).unwrap(), there.end.queue.tir().transport_domain());
+    assert_eq!(rqt.query().unwrap(), [rqs[0].rqn(), rqs[1].rqn()]);
+    rqt.set(&rqs[1..]).unwrap();
+    assert_eq!(rqt.query().unwrap(), [rqs[1].rqn()]);
+
+    let hashed = RssOptions::new(Traffic::UdpIpv6).symmetric(true).function(HashFunction::Xor);
+    let tir = Tir::create_rss(domain, &rqt, hashed).unwrap();
+    let context = tir.query().unwrap();
+    assert_eq!((context.disp_type(), context.indirect_table()), (TirDispType::Indirect, rqt.rqtn()));
+    assert_eq!((context.rx_hash_fn(), context.rx_hash_symmetric()), (RxHashFn::InvertedXor8, true));
+    assert_eq!(context.transport_domain(), domain.number());
+    let select = context.rx_hash_field_selector_outer();
+    assert_eq!((select.l3_prot_type(), select.l4_prot_type()), (L3ProtType::Ipv6, L4ProtType::Udp));
+    assert_eq!(select.selected_fields(), HashFields::FLOW.bits());
+    let direct = there.end.queue.tir().query().unwrap();
+    assert_eq!((direct.disp_type(), direct.inline_rqn()), (TirDispType::Direct, there.end.queue.rq().rqn()));
+
+    let tis = Tis::create(domain, 5).unwrap();
+    let context = tis.query().unwrap();
+    assert_eq!((context.prio() >> 1, context.transport_domain()), (5, domain.number()));
+    drop((tis, tir, rqt, rqs));
     let Receiver { queues, end: receiver } = there;
     drop(queues);
     end(sim, [here, receiver], &[]);
