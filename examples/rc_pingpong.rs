@@ -18,7 +18,7 @@ use mlx5_dv::queue::{Connected, Messages, UnreliableMessages};
 use mlx5_examples::exchange;
 use mlx5_examples::host::Host;
 use mlx5_examples::pingpong::{Failure, OnDemand, Player, Role, Setup, in_turn, path_mtu, print_result, timed};
-use mlx5_neighbours::Ipv4Cidr;
+use mlx5_neighbours::Network;
 use mlx5_open::program;
 
 /// How long a client waits for its server, and a server for its client.
@@ -70,8 +70,8 @@ struct Options {
     #[arg(short, long = "gid-idx", default_value_t = 0)]
     gid_idx: u16,
     /// IPv4 address and prefix for an owned function, such as 10.0.0.4/24. It becomes GID 1.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
-    ip: Option<Ipv4Cidr>,
+    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
+    ip: Option<Network>,
     /// VLAN in which an owned function has its link-local address, too. It becomes GID 2.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
     vlan: Option<u16>,

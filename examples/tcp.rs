@@ -20,7 +20,7 @@ use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, StridingOptions, 
 use mlx5_dv::{Device, Options};
 use mlx5_examples::pingpong::Failure;
 use mlx5_examples::stack::{Stack, host};
-use mlx5_neighbours::{Ipv4Cidr, parse_network};
+use mlx5_neighbours::Network;
 use mlx5_open::{Sim, program};
 use mlx5_smoltcp::{Phy, PhyOptions};
 use serde_json::{Value, json};
@@ -53,8 +53,8 @@ struct Arguments {
     #[arg(short, long, requires = "ip")]
     device: Option<String>,
     /// Own address, such as 10.0.0.4/24.
-    #[arg(long, value_parser = parse_network, requires = "device")]
-    ip: Option<Ipv4Cidr>,
+    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]", requires = "device")]
+    ip: Option<Network>,
     /// Port of the server.
     #[arg(short, long, default_value_t = 5201)]
     port: u16,
@@ -102,7 +102,7 @@ fn both(arguments: &Arguments) -> Result<(), Failure> {
     })
 }
 
-fn run(device: &std::sync::Arc<Device>, ip: Ipv4Cidr, arguments: &Arguments) -> Result<(), Failure> {
+fn run(device: &std::sync::Arc<Device>, ip: Network, arguments: &Arguments) -> Result<(), Failure> {
     let lro = arguments.lro.then(LroOptions::default);
     let mut stack = match arguments.striding {
         false => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mlx5_dv::discovery::{DeviceName, RdmaGid, Sysfs};
 use mlx5_dv::objects::AddressPath;
 use mlx5_dv::{Device, Gid, Mac, Options};
-use mlx5_neighbours::{Ipv4Cidr, Neighbours, address_of, kernel};
+use mlx5_neighbours::{Neighbours, Network, address_of, kernel};
 use mlx5_open::program;
 
 use crate::pingpong::Failure;
@@ -27,17 +27,17 @@ pub struct Host {
 }
 
 impl Host {
-    /// Opens the device `name`. `ipv4` becomes GID 1. A function of the kernel has its addresses from the kernel, and
-    /// takes none here.
-    pub fn open(name: &str, ipv4: Option<Ipv4Cidr>) -> Result<Self, Failure> {
-        Self::open_with(name, ipv4, Options::default())
+    /// Opens the device `name`. The address of `network` becomes GID 1. A function of the kernel has its addresses from
+    /// the kernel, and takes none here.
+    pub fn open(name: &str, network: Option<Network>) -> Result<Self, Failure> {
+        Self::open_with(name, network, Options::default())
     }
 
     /// As [`open`](Self::open), with other `options`.
-    pub fn open_with(name: &str, ipv4: Option<Ipv4Cidr>, mut options: Options) -> Result<Self, Failure> {
-        options.ipv4 = ipv4.map(|network| network.address());
+    pub fn open_with(name: &str, network: Option<Network>, mut options: Options) -> Result<Self, Failure> {
+        options.ipv4 = network.map(|network| network.address());
         let device = mlx5_open::open_with(name, options)?;
-        if ipv4.is_some() && !device.is_owned() {
+        if network.is_some() && !device.is_owned() {
             return Err(format!("{name} has its addresses from the kernel: use `ip addr add` instead of --ip").into());
         }
         Ok(Host { device, neighbours: None })
@@ -57,11 +57,11 @@ impl Host {
 
     /// Starts to answer for the device's addresses, if the kernel does not. Where the card cannot, it warns on stderr:
     /// connections between two drivers like this one need no answers.
-    pub fn answer(&mut self, ipv4: Option<Ipv4Cidr>) {
+    pub fn answer(&mut self, network: Option<Network>) {
         if !self.device.is_owned() {
             return;
         }
-        match Neighbours::start(&self.device, ipv4) {
+        match Neighbours::start(&self.device, network) {
             Ok(neighbours) => self.neighbours = Some(neighbours),
             Err(error) => eprintln!(
                 "ARP and neighbour solicitations for {} stay unanswered: {}",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
 use mlx5_dv::{Device, Options};
-use mlx5_neighbours::Ipv4Cidr;
+use mlx5_neighbours::Network;
 use mlx5_open::Sim;
 
 use crate::pingpong::Failure;
@@ -29,8 +29,8 @@ pub struct EndOptions {
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
     /// IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
-    ip: Option<Ipv4Cidr>,
+    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
+    ip: Option<Network>,
 }
 
 /// One end.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::Device;
-use mlx5_neighbours::Ipv4Cidr;
+use mlx5_neighbours::{Ipv4Cidr, Network};
 use mlx5_smoltcp::{Phy, PhyOptions};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
@@ -33,16 +33,18 @@ pub struct Stack {
 
 impl Stack {
     /// The host `network` on `phy`, of `device`'s address.
-    pub fn over(device: &Arc<Device>, mut phy: Phy, network: Ipv4Cidr) -> Self {
+    pub fn over(device: &Arc<Device>, mut phy: Phy, network: Network) -> Self {
         let config = Config::new(EthernetAddress(device.mac().0).into());
         let mut interface = Interface::new(config, &mut phy, smoltcp::time::Instant::ZERO);
         // smoltcp has room for two addresses.
-        interface.update_ip_addrs(|addresses| _ = addresses.push(IpCidr::Ipv4(network)));
+        interface.update_ip_addrs(|addresses| _ = addresses.push(IpCidr::Ipv4(network.cidr())));
+        // smoltcp has room for two routes.
+        let _ = network.gateway().map(|gateway| interface.routes_mut().add_default_ipv4_route(gateway));
         Stack { phy, interface, sockets: SocketSet::new(vec![]), start: Instant::now(), next_port: 49152 }
     }
 
     /// The host `network` on a queue of `device`.
-    pub fn new(device: &Arc<Device>, network: Ipv4Cidr) -> Result<Self, Failure> {
+    pub fn new(device: &Arc<Device>, network: Network) -> Result<Self, Failure> {
         Ok(Self::over(device, Phy::listen(device, &[], PhyOptions::default())?, network))
     }
 
@@ -167,7 +169,7 @@ impl Stack {
 }
 
 /// The address of a host in `network`, for one that is made up.
-pub fn host(network: [u8; 3], number: u8) -> Ipv4Cidr {
+pub fn host(network: [u8; 3], number: u8) -> Network {
     let [a, b, c] = network;
-    Ipv4Cidr::new(Ipv4Addr::new(a, b, c, number), 24)
+    Ipv4Cidr::new(Ipv4Addr::new(a, b, c, number), 24).into()
 }

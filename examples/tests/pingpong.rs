@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mlx5_dv::{Device, Options};
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
-use mlx5_neighbours::{Ipv4Cidr, Neighbours, address_of};
+use mlx5_neighbours::{Neighbours, Network, address_of};
 use mlx5_open::Sim;
 use mlx5_open::watchdog::Watchdog;
 
@@ -124,7 +124,7 @@ fn what_makes_no_sense_is_refused() -> Result<(), Failure> {
 fn functions_with_addresses_of_their_own_find_each_other() -> Result<(), Failure> {
     let sim = Sim::builder().functions(2).build()?;
     let open = |function, address: &str| {
-        let network: Ipv4Cidr = address.parse().map_err(|()| "no network")?;
+        let network: Network = address.parse()?;
         let mut options = Options::default();
         options.ipv4 = Some(network.address());
         let device = sim.open_with(function, options)?;

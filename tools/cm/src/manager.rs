@@ -8,7 +8,7 @@ use std::time::Duration;
 use mlx5_dv::Device;
 use mlx5_dv::clock::Clock;
 use mlx5_dv::objects::{AddressPath, RtrAttributes, RtsAttributes};
-use mlx5_neighbours::{Ipv4Cidr, Neighbours};
+use mlx5_neighbours::{Neighbours, Network};
 use mlx5_prm::ib::CmRejectReason;
 
 use crate::error::ManagerError;
@@ -62,7 +62,7 @@ impl ConnectionManager {
     ///
     /// # Errors
     /// As for [`new`](Self::new) and [`Neighbours::start`].
-    pub fn start(device: &Arc<Device>, network: Option<Ipv4Cidr>) -> Result<Self, ManagerError> {
+    pub fn start(device: &Arc<Device>, network: Option<Network>) -> Result<Self, ManagerError> {
         let neighbours = device.is_owned().then(|| Neighbours::start(device, network)).transpose()?;
         Self::new(device, neighbours)
     }

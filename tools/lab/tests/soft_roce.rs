@@ -79,6 +79,31 @@ done
 exit 1
 "#;
 
+/// Puts a router between the wire and soft-RoCE: the kernel forwards between the virtio card, which keeps 10.0.0.3, and
+/// another network, where soft-RoCE becomes 10.1.0.2.
+const ROUTER: &str = r#"
+set -e
+lan=$(cat /tmp/lan)
+rdma link delete rxe0
+ip netns add router
+ip link set $lan netns router
+ip -n router addr add 10.0.0.3/24 dev $lan
+ip -n router link set $lan up
+ip link add s0 type veth peer name r0 netns router
+ip -n router addr add 10.1.0.1/24 dev r0
+ip -n router link set r0 up
+ip netns exec router sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
+ip addr add 10.1.0.2/24 dev s0
+ip link set s0 up
+ip route add 10.0.0.0/24 via 10.1.0.1
+rdma link add rxe0 type rxe netdev s0
+for wait in $(seq 100); do
+    grep -qi ffff:0a01:0002 /sys/class/infiniband/rxe0/ports/1/gids/* && exit
+    sleep 0.1
+done
+exit 1
+"#;
+
 struct Wire {
     build: Build,
     lab: Lab,
@@ -261,7 +286,9 @@ impl Wire {
         let [program, options @ ..] = programs.ours else { return Err("a program".into()) };
         let mut command = Command::new(self.build.program(program)?);
         let socket = self.lab.model.sockets()[0].display();
-        command.args(["-d", &format!("vfio-user:{socket}"), "--ip", "10.0.0.4/24"]).args(options).args(arguments);
+        // The gateway to all other networks.
+        let network = "10.0.0.4/24,10.0.0.3";
+        command.args(["-d", &format!("vfio-user:{socket}"), "--ip", network]).args(options).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
     }
@@ -494,6 +521,9 @@ fn soft_roce_and_ours_are_connected_by_the_connection_managers_of_both() -> Test
     wire.call_managed_at(&RPING, "", theirs, &format!("{theirs}%$(cat /tmp/lan)"))?;
     wire.kernel_knows_our_dead()?;
     wire.ours_knows_their_dead()?;
+    wire.lab.check(ROUTER, PROBE)?;
+    wire.call_managed(&RPING, "", "10.1.0.2")?;
+    wire.be_called_managed(&RPING, "", "10.0.0.4")?;
     wire.lab.assert_quiet()?;
     wire.lab.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", PROBE)?;
     wire.lab.guest.power_off()?;

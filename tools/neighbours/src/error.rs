@@ -50,17 +50,23 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No answer for the address.
-    #[error("no answer for {address} ({asked} requests in {} ms): is it up, and on this network?", patience.as_millis())]
+    #[error(
+        "no answer for {next_hop}{} ({asked} requests in {} ms): is it up, and on this network?",
+        if next_hop == address { String::new() } else { format!(", the gateway to {address}") },
+        patience.as_millis()
+    )]
     NoAnswer {
         /// The address.
         address: IpAddr,
+        /// Who was asked: the address itself, or the gateway to it.
+        next_hop: IpAddr,
         /// Requests sent.
         asked: u32,
         /// How long it was tried.
         patience: Duration,
     },
-    /// The address is not on the local network.
-    #[error("{address} is not on {}: give an address of its network (gateways are not used)", network.map_or("a local network, as there is no IPv4 address".into(), |network| network.to_string()))]
+    /// The address is not on the local network, which has no gateway.
+    #[error("{address} is not on {}: give an address of its network, or the function a gateway, as in 10.0.0.4/24,10.0.0.1", network.map_or("a local network, as there is no IPv4 address".into(), |network| network.to_string()))]
     NotOnLink {
         /// The address.
         address: Ipv4Addr,

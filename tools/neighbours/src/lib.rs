@@ -12,7 +12,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
 //! # let device: std::sync::Arc<mlx5_dv::Device> = unimplemented!();
-//! let neighbours = mlx5_neighbours::Neighbours::start(&device, Some("10.0.0.4/24".parse().unwrap()))?;
+//! let neighbours = mlx5_neighbours::Neighbours::start(&device, Some("10.0.0.4/24,10.0.0.1".parse()?))?;
 //! let mac = neighbours.resolve("10.0.0.3".parse()?, Duration::from_secs(5))?;
 //! # Ok(())
 //! # }
@@ -23,12 +23,13 @@
 //! * It occupies the function's root flow table: one `Neighbours` per function.
 //! * Replies are not authenticated, as with ARP everywhere.
 //!
-//! [`Neighbours`] knows no gateways: addresses must be on the local network, or the error says so. The kernel's routes
-//! and gateways are used for its functions.
+//! Addresses beyond the local network are behind the gateway of its [`Network`]; without one the error says so. The
+//! kernel's routes and gateways are used for its functions.
 #![forbid(unsafe_code)]
 
 mod error;
 pub mod kernel;
+mod network;
 pub mod packets;
 mod shared;
 mod stack;
@@ -41,15 +42,11 @@ use std::time::{Duration, Instant};
 use mlx5_dv::{Device, Mac};
 
 pub use error::Error;
+pub use network::Network;
 pub use smoltcp::wire::Ipv4Cidr;
 
 use shared::Shared;
 use stack::Stack;
-
-/// Parses an address with its prefix, such as `10.0.0.4/24`. Errors: what was given, and the form, for a command line.
-pub fn parse_network(text: &str) -> Result<Ipv4Cidr, String> {
-    text.parse().map_err(|()| format!("{text:?} is not an address with a prefix, such as 10.0.0.4/24"))
-}
 
 /// The address of a GID: IPv4 if it is mapped (::ffff:a.b.c.d), else IPv6.
 pub fn address_of(gid: [u8; 16]) -> IpAddr {
@@ -60,19 +57,19 @@ pub fn address_of(gid: [u8; 16]) -> IpAddr {
 #[derive(Debug)]
 pub struct Neighbours {
     shared: Arc<Shared>,
-    network: Option<Ipv4Cidr>,
+    network: Option<Network>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Neighbours {
-    /// Starts the stack with `device`'s link-local address and `ipv4`. The GID of the latter is set by
+    /// Starts the stack with `device`'s link-local address and that of `network`. The GID of the latter is set by
     /// [`mlx5_dv::Options::ipv4`].
     ///
     /// # Errors
     /// Those of [`EthernetQueue`](mlx5_dv::queue::ethernet::EthernetQueue): the function is the kernel's, the card has
     /// no raw Ethernet queues, or the root flow table is in use.
-    pub fn start(device: &Arc<Device>, ipv4: Option<Ipv4Cidr>) -> Result<Self, mlx5_dv::Error> {
-        let mut stack = Stack::new(device, ipv4)?;
+    pub fn start(device: &Arc<Device>, network: Option<Network>) -> Result<Self, mlx5_dv::Error> {
+        let mut stack = Stack::new(device, network.map(|network| network.cidr()))?;
         let shared = Arc::new(Shared::default());
         let thread_shared = Arc::clone(&shared);
         let run = move || {
@@ -85,20 +82,21 @@ impl Neighbours {
         };
         let thread = std::thread::Builder::new().name("neighbours".into()).spawn(run);
         let thread = thread.map_err(|error| mlx5_dv::Error::io("starting a thread for ARP", error))?;
-        Ok(Neighbours { shared, network: ipv4, thread: Some(thread) })
+        Ok(Neighbours { shared, network, thread: Some(thread) })
     }
 
-    /// The MAC address of `address`: from the cache, or by requests for up to `patience`.
+    /// The MAC address by which `address` is reached, its own or the gateway's: from the cache, or by requests for up
+    /// to `patience`.
     ///
     /// # Errors
     /// [`Error::NoAnswer`], [`Error::NotOnLink`], [`Error::NotUnicast`]; [`Error::Queue`] if the card died.
     pub fn resolve(&self, address: IpAddr, patience: Duration) -> Result<Mac, Error> {
-        self.check(address)?;
+        let next_hop = self.next_hop(address)?;
         let begin = Instant::now();
         let mut state = self.shared.lock();
         loop {
-            if let Some(mac) = state.known.get(&address).copied() {
-                state.wanted.remove(&address);
+            if let Some(mac) = state.known.get(&next_hop).copied() {
+                state.wanted.remove(&next_hop);
                 return Ok(mac);
             }
             if let Some(ended) = &state.ended {
@@ -106,10 +104,10 @@ impl Neighbours {
             }
             let left = patience.saturating_sub(begin.elapsed());
             if left.is_zero() {
-                let asked = state.wanted.remove(&address).unwrap_or(0);
-                return Err(Error::NoAnswer { address, asked, patience });
+                let asked = state.wanted.remove(&next_hop).unwrap_or(0);
+                return Err(Error::NoAnswer { address, next_hop, asked, patience });
             }
-            state.wanted.entry(address).or_default();
+            state.wanted.entry(next_hop).or_default();
             state = match self.shared.changed.wait_timeout(state, left) {
                 Ok((state, _)) => state,
                 Err(poisoned) => poisoned.into_inner().0,
@@ -117,38 +115,41 @@ impl Neighbours {
         }
     }
 
-    /// The MAC address of `address` if it is known. If not, requests go out until it is, or until
+    /// The MAC address by which `address` is reached if it is known. If not, requests go out until it is, or until
     /// [`forget`](Self::forget): ask again. Does not block.
     ///
     /// # Errors
     /// [`Error::NotOnLink`], [`Error::NotUnicast`]; [`Error::Queue`] if the card died.
     pub fn look_up(&self, address: IpAddr) -> Result<Option<Mac>, Error> {
-        self.check(address)?;
+        let next_hop = self.next_hop(address)?;
         let mut state = self.shared.lock();
-        if let Some(mac) = state.known.get(&address).copied() {
-            state.wanted.remove(&address);
+        if let Some(mac) = state.known.get(&next_hop).copied() {
+            state.wanted.remove(&next_hop);
             return Ok(Some(mac));
         }
         if let Some(ended) = &state.ended {
             return Err(Error::Queue(ended.clone()));
         }
-        state.wanted.entry(address).or_default();
+        state.wanted.entry(next_hop).or_default();
         Ok(None)
     }
 
-    /// Sends no more requests for `address`.
+    /// Sends no more requests for `address`, or for the gateway to it.
     pub fn forget(&self, address: IpAddr) {
-        self.shared.lock().wanted.remove(&address);
+        if let Ok(next_hop) = self.next_hop(address) {
+            self.shared.lock().wanted.remove(&next_hop);
+        }
     }
 
-    fn check(&self, address: IpAddr) -> Result<(), Error> {
+    /// Whose MAC address packets to `address` carry.
+    fn next_hop(&self, address: IpAddr) -> Result<IpAddr, Error> {
         match address {
-            IpAddr::V4(address) => match self.network {
-                Some(network) if network.contains_addr(&address) => Ok(()),
-                network => Err(Error::NotOnLink { address, network }),
-            },
             _ if address.is_multicast() || address.is_unspecified() => Err(Error::NotUnicast(address)),
-            IpAddr::V6(_) => Ok(()),
+            IpAddr::V4(address) => match self.network.and_then(|network| network.next_hop(address)) {
+                Some(next_hop) => Ok(next_hop.into()),
+                None => Err(Error::NotOnLink { address, network: self.network.map(|network| network.cidr()) }),
+            },
+            IpAddr::V6(_) => Ok(address),
         }
     }
 }

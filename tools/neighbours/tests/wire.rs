@@ -59,7 +59,7 @@ fn what_cannot_be_on_the_wire_is_refused_at_once() {
     let device = sim.open(0).unwrap();
     let neighbours = start(&device, "10.0.0.4/24");
     let error = neighbours.resolve(ip("10.0.1.3"), SOON).unwrap_err().to_string();
-    assert!(error.contains("10.0.1.3 is not on 10.0.0.4/24") && error.contains("gateways"), "{error}");
+    assert!(error.contains("10.0.1.3 is not on 10.0.0.4/24") && error.contains("gateway"), "{error}");
     assert!(matches!(neighbours.resolve(ip("ff02::1"), SOON), Err(Error::NotUnicast(_))));
     let error = Neighbours::start(&device, None).unwrap_err().to_string();
     assert!(error.contains("flow table"), "one a function: {error}");
@@ -69,6 +69,29 @@ fn what_cannot_be_on_the_wire_is_refused_at_once() {
     let neighbours = Neighbours::start(&device, None).unwrap();
     let error = neighbours.resolve(ip("10.0.0.3"), SOON).unwrap_err().to_string();
     assert!(error.contains("no IPv4 address"), "{error}");
+}
+
+#[test]
+fn addresses_of_other_networks_are_reached_by_the_gateway() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let (first, _router) = (start(&devices[0], "10.0.0.4/24,10.0.0.1"), start(&devices[1], "10.0.0.1/24"));
+    assert_eq!(first.look_up(ip("10.1.0.2")).unwrap(), None);
+    first.forget(ip("10.1.0.2"));
+    for far in ["10.1.0.2", "192.0.2.1"] {
+        assert_eq!(first.resolve(ip(far), SOON).unwrap(), devices[1].mac());
+    }
+    assert_eq!(first.look_up(ip("10.1.0.3")).unwrap(), Some(devices[1].mac()));
+    assert!(matches!(first.resolve(ip("224.0.0.1"), SOON), Err(Error::NotUnicast(_))));
+}
+
+#[test]
+fn a_gateway_that_is_not_there_is_named() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let neighbours = start(&device, "10.0.0.4/24,10.0.0.1");
+    let error = neighbours.resolve(ip("10.1.0.2"), Duration::from_millis(50)).unwrap_err().to_string();
+    assert!(error.starts_with("no answer for 10.0.0.1, the gateway to 10.1.0.2 ("), "{error}");
 }
 
 #[test]

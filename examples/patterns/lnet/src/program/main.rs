@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{Args, Parser, Subcommand};
 use mlx5_dv::{Device, Options as DeviceOptions};
 use mlx5_lnet::{Lnet, Nid, Options, PORT};
-use mlx5_neighbours::{Ipv4Cidr, Neighbours};
+use mlx5_neighbours::{Neighbours, Network};
 use mlx5_open::{Sim, program};
 
 use serve::serve;
@@ -57,8 +57,8 @@ struct NodeArguments {
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
     /// IPv4 address and prefix of the function, such as 10.0.0.4/24. The node's NID is this address @o2ib.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
-    ip: Ipv4Cidr,
+    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
+    ip: Network,
     /// Number of the network: 3 for o2ib3.
     #[arg(long, default_value_t = 0)]
     network: u16,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use mlx5_dv::{Device, Options as DeviceOptions};
-use mlx5_neighbours::{Ipv4Cidr, Neighbours};
+use mlx5_neighbours::{Neighbours, Network};
 use mlx5_nvme::{Disk, FileDisk, Host, HostOptions, PORT, RamDisk, Target, TargetOptions};
 use mlx5_open::{Sim, program};
 
@@ -84,8 +84,8 @@ struct DeviceArguments {
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
     /// IPv4 address and prefix of the function, such as 10.0.0.4/24. On devx: it has those of its network interface.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
-    ip: Option<Ipv4Cidr>,
+    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
+    ip: Option<Network>,
 }
 
 impl DeviceArguments {
