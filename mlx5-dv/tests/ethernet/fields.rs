@@ -139,9 +139,9 @@ fn vxlan_gpe(next: u8, vni: u32) -> Vec<u8> {
     udp(VXLAN_GPE, &[&[0x0c, 0, 0, next], &(vni << 8).to_be_bytes(), &udp(9, &[b"inside"])])
 }
 
-/// A RoCE packet: a SEND to this queue pair, with room for its ICRC.
-fn roce(qpn: u32) -> Vec<u8> {
-    udp(ROCE, &[&[4, 0, 0xff, 0xff], &qpn.to_be_bytes(), &[0; 4], b"data", &[0; 4]])
+/// A RoCE packet of this opcode to this queue pair, with room for its ICRC.
+fn roce(opcode: u8, qpn: u32) -> Vec<u8> {
+    udp(ROCE, &[&[opcode, 0, 0xff, 0xff], &qpn.to_be_bytes(), &[0; 4], b"data", &[0; 4]])
 }
 
 #[rustfmt::skip]
@@ -308,15 +308,29 @@ fn packets_of_roce_are_matched_where_they_are_sent() {
     let [mut here, there] = [0, 1].map(|function| EthernetEnd::new(&sim, function, EthernetOptions::default()));
     let rules = FlowRules::create(&here.device, of_sent_frames()).unwrap();
     rules.start().unwrap();
-    for (mine, other) in [(0x12_3456, 0xed_cba9), (0xed_cba9, 0x12_3456)] {
-        let counter = FlowCounter::create(&here.device).unwrap();
-        let rule = rules.add(0, &all().bth_destination_qp(mine), FlowActions::drop().count(&counter)).unwrap();
-        let [first, second] = [other, mine].map(|qpn| between(&here, &there, roce(qpn)));
-        here.send(&first);
-        assert_eq!(counter.read().unwrap().packets, 0);
-        here.send(&second);
-        assert_eq!(counter.read().unwrap().packets, 1);
-        drop(rule);
+    /// What is matched, and a packet, for a value of a field.
+    type Field = fn(u32) -> (FlowMatch, Vec<u8>);
+    let to_queue_pair: Field = |qpn| (all().bth_destination_qp(qpn), roce(4, qpn));
+    let of_opcode: Field = |opcode| (all().bth_opcode(opcode as u8), roce(opcode as u8, 5));
+    let of_both: Field = |opcode| (all().bth_opcode(opcode as u8).bth_destination_qp(5), roce(opcode as u8, 5));
+    let fields = [
+        (to_queue_pair, [0x12_3456, 0xed_cba9]),
+        (of_opcode, [0x81, 0x7e]),
+        (of_opcode, [0, 0xff]),
+        (of_both, [0x64, 0x81]),
+    ];
+    for (field, [one, another]) in fields {
+        for (mine, other) in [(one, another), (another, one)] {
+            let counter = FlowCounter::create(&here.device).unwrap();
+            let (matched, frame) = field(mine);
+            let rule = rules.add(0, &matched, FlowActions::drop().count(&counter)).unwrap();
+            let [first, second] = [field(other).1, frame].map(|frame| between(&here, &there, frame));
+            here.send(&first);
+            assert_eq!(counter.read().unwrap().packets, 0, "{other:#x} for {mine:#x}");
+            here.send(&second);
+            assert_eq!(counter.read().unwrap().packets, 1, "{mine:#x}");
+            drop(rule);
+        }
     }
     drop(rules);
     end(sim, [here, there], &[]);
@@ -344,7 +358,8 @@ fn blind() -> Profile {
         .w()
         .flow_table_properties_nic_receive(&receive)
         .flow_table_properties_nic_transmit(&transmit)
-        .ft_field_support_2_nic_receive(&FlowTableFieldsSupported2::ZERO);
+        .ft_field_support_2_nic_receive(&FlowTableFieldsSupported2::ZERO)
+        .ft_field_support_2_nic_transmit(&FlowTableFieldsSupported2::ZERO);
     let no_parsers = |caps: &mut CmdHcaCap| _ = caps.w().flex_parser_protocols(0);
     no_parsers(&mut profile.general_max);
     no_parsers(&mut profile.general_current);
@@ -355,8 +370,14 @@ fn blind() -> Profile {
 fn fields_that_a_card_does_not_announce_are_refused_by_name() {
     let (sim, here, there) = two_of(Sim::builder().profile(blind()), EthernetOptions::default());
     let sent = FlowRules::create(&here.device, of_sent_frames()).unwrap();
-    let text = refusal(sent.add(0, &all().bth_destination_qp(5), FlowActions::drop()));
-    assert!(text.contains("nic_transmit.ft_field_support.bth_dst_qp"), "{text}");
+    for (matched, capability) in [
+        (all().bth_destination_qp(5), "nic_transmit.ft_field_support.bth_dst_qp"),
+        (all().bth_opcode(0x81), "ft_field_support_2_nic_transmit.bth_opcode"),
+        (all().ipv4_header_words(6), "ft_field_support_2_nic_transmit.outer_ipv4_ihl"),
+    ] {
+        let text = refusal(sent.add(0, &matched, FlowActions::drop()));
+        assert!(text.contains(capability), "{capability}: {text}");
+    }
     let table = FlowTable::create(&here.device, 3, 3).unwrap();
     let flex = |bit: u32| format!("bit {bit} of flex_parser_protocols");
     let field = |name: &str| format!("ft_field_support.{name}");
@@ -387,6 +408,7 @@ fn fields_that_a_card_does_not_announce_are_refused_by_name() {
         (all().ipv4_header_words(6), "ft_field_support_2_nic_receive.outer_ipv4_ihl".into()),
         (inner(all().ipv4_header_words(6)), "ft_field_support_2_nic_receive.inner_ipv4_ihl".into()),
         (all().bth_destination_qp(5), field("bth_dst_qp")),
+        (all().bth_opcode(5), "ft_field_support_2_nic_receive.bth_opcode".into()),
     ] {
         let text = refusal(FlowGroup::create(&table, 0..1, &matched));
         assert!(text.contains(&capability), "{capability}: {text}");
@@ -416,6 +438,7 @@ fn values_that_are_too_wide_and_fields_that_tunnels_have_not_are_refused() {
         (all().inner(all().icmp_type(8)), "ICMP type 8"),
         (all().inner(all().gre_key(8)), "GRE key 0x8"),
         (all().inner(all().esp_spi(8)), "ESP SPI 0x8"),
+        (all().inner(all().bth_opcode(0x81)), "RoCE opcode 0x81"),
         (all().inner(all().mpls_ttl(8)), "MPLS time to live 8"),
     ] {
         assert_eq!(refusal(matched.check()), format!("{name} is no field that is matched inside a tunnel"));

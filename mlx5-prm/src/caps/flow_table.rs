@@ -20,6 +20,7 @@ layout! {
         0x180 flow_table_properties_nic_transmit_sniffer: FlowTablePropLayout,
         0x280 ft_field_support_2_nic_receive: FlowTableFieldsSupported2,
         0x2a0 ft_field_support_2_nic_receive_rdma: FlowTableFieldsSupported2,
+        0x2e0 ft_field_support_2_nic_transmit: FlowTableFieldsSupported2,
         0x300 ft_field_support_2_nic_transmit_rdma: FlowTableFieldsSupported2,
         0x400 [63:0] sw_steering_nic_rx_action_drop_icm_address: u64,
         0x408 [63:0] sw_steering_nic_tx_action_drop_icm_address: u64,

@@ -55,7 +55,7 @@ impl Frame {
             misc.vxlan_vni() != 0,
             misc.geneve_vni() != 0 || misc.geneve_protocol_type() != 0,
             misc.geneve_opt_len() != 0 || misc.geneve_oam(),
-            misc.bth_dst_qp() != 0 || misc.outer_esp_spi() != 0,
+            misc.bth_opcode() != 0 || misc.bth_dst_qp() != 0 || misc.outer_esp_spi() != 0,
         ];
         let mut rest = *misc3;
         rest.w().inner_tcp_seq_num(0).inner_tcp_ack_num(0);

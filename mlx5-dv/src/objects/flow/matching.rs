@@ -490,6 +490,11 @@ mod tests {
         assert_eq!(text(FlowMatch::new().flow_label(5).source_ip(ten)).split(" and ").count(), 2);
         let gre_in_udp = FlowMatch::new().geneve(7).gre_key(5);
         assert_eq!(text(gre_in_udp), "no frame has both GENEVE network 7 and GRE key 0x5");
+        assert_eq!(text(FlowMatch::new().bth_opcode(4).tcp()), "no frame has both RoCE opcode 0x04 and TCP");
+        assert_eq!(
+            text(FlowMatch::new().bth_opcode(4).geneve(7)),
+            "no frame has both RoCE opcode 0x04 and GENEVE network 7"
+        );
         // Outside and inside are two frames.
         FlowMatch::new().vxlan(7).inner(tcp).check().unwrap();
         FlowMatch::new().destination_ip(ten).destination_net(ten, 8).check().unwrap();
@@ -510,6 +515,7 @@ mod tests {
         assert_eq!(text(all().untagged().vlan_priority(0)), both("no VLAN tag", "VLAN priority 0"));
         assert_eq!(text(all().fragments(true).udp_source_port(1)), both("a fragment", "UDP source port 1"));
         assert_eq!(text(all().gre(0x6558).fragments(true)), both("GRE of 0x6558", "a fragment"));
+        assert_eq!(text(all().bth_opcode(0x81).fragments(true)), both("RoCE opcode 0x81", "a fragment"));
         let inside = all().inner(arp.clone()).inner(all().tcp());
         assert_eq!(text(inside), both("inner EtherType 0x0806", "inner TCP"));
         // Frames can have these.

@@ -173,6 +173,13 @@ impl FlowMatch {
         self.and_within("RoCE destination QP", qpn, 24, fields.datagram(ROCE_PORT))
     }
 
+    /// Opcode of RoCE packets, with the transport in its upper 3 bits: 0x81 for congestion notification packets (CNP).
+    /// For frames that are sent, as [`bth_destination_qp`](Self::bth_destination_qp).
+    pub fn bth_opcode(self, opcode: u8) -> Self {
+        let fields = Fields::none().misc(|set, mask| _ = set.w().bth_opcode(if mask { u8::MAX } else { opcode }));
+        self.and(format_args!("RoCE opcode {opcode:#04x}"), fields.datagram(ROCE_PORT))
+    }
+
     /// Label of the outer MPLS header, 20 bits.
     pub fn mpls_label(self, label: u32) -> Self {
         let fields = mpls(|entry, mask| _ = entry.w().mpls_label(if mask { 0xf_ffff } else { label & 0xf_ffff }));

@@ -1,6 +1,6 @@
 //! Flow tables, groups, entries and counters. PRM "Flow Tables". NIC receive and NIC transmit tables are announced.
 
-use mlx5_prm::caps::{FlowTableFieldsSupported2, FlowTableNicCap, FlowTablePropLayout};
+use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::TrafficCounter;
 use mlx5_prm::flow::{
@@ -58,7 +58,7 @@ fn announced(caps: &Capabilities, table_type: FlowTableType) -> Announced {
     Announced {
         fields: *properties(caps, table_type).ft_field_support(),
         fields_2: match table_type {
-            FlowTableType::NicTx => FlowTableFieldsSupported2::ZERO,
+            FlowTableType::NicTx => *caps.flow_table().ft_field_support_2_nic_transmit(),
             _ => *caps.flow_table().ft_field_support_2_nic_receive(),
         },
         protocols: caps.general().flex_parser_protocols(),

@@ -318,7 +318,8 @@ pub(super) fn flow_table() -> FlowTableNicCap {
     let mut roce = match_fields();
     roce.w().bth_dst_qp(true);
     transmit.w().ft_field_support(&roce).ft_field_bitmask_support(&roce);
-    let mut lengths = FlowTableFieldsSupported2::ZERO;
+    let (mut opcodes, mut lengths) = (FlowTableFieldsSupported2::ZERO, FlowTableFieldsSupported2::ZERO);
+    opcodes.w().bth_opcode(true);
     lengths.w().outer_ipv4_ihl(true).inner_ipv4_ihl(true);
     let mut caps = FlowTableNicCap::ZERO;
     caps.w()
@@ -329,7 +330,8 @@ pub(super) fn flow_table() -> FlowTableNicCap {
         .max_encap_header_size(ENCAP_BYTES)
         .flow_table_properties_nic_receive(&receive)
         .ft_field_support_2_nic_receive(&lengths)
-        .flow_table_properties_nic_transmit(&transmit);
+        .flow_table_properties_nic_transmit(&transmit)
+        .ft_field_support_2_nic_transmit(&opcodes);
     caps
 }
 

@@ -8,7 +8,7 @@ use mlx5_prm::flow::{
 use mlx5_prm::layout::Layout;
 
 use super::modify::Registers;
-use super::payload::{self, Geneve, Gre, Gtpu, VxlanGpe};
+use super::payload::{self, Bth, Geneve, Gre, Gtpu, VxlanGpe};
 use crate::ethernet::{Headers, Tag, Tunnel, VxlanPorts};
 use crate::profile::flex_parser;
 
@@ -93,8 +93,10 @@ fn misc(frame: &[u8], headers: &Headers, inner: Option<&Headers>) -> FteMatchSet
     misc.w()
         .outer_ipv6_flow_label(label(Some(headers)))
         .inner_ipv6_flow_label(label(inner))
-        .outer_esp_spi(payload::esp_spi(headers).unwrap_or(0))
-        .bth_dst_qp(payload::bth_destination_qp(frame, headers).unwrap_or(0));
+        .outer_esp_spi(payload::esp_spi(headers).unwrap_or(0));
+    if let Some(Bth { opcode, destination_qp }) = Bth::of(frame, headers) {
+        misc.w().bth_opcode(opcode).bth_dst_qp(destination_qp);
+    }
     if let Some(Gre { has_checksum, key, has_sequence, protocol }) = Gre::of(frame, headers) {
         misc.w()
             .gre_c_present(has_checksum)
@@ -203,7 +205,7 @@ fn layers(headers: &Headers) -> FteMatchSetLyr24 {
 pub(crate) struct Announced {
     /// `ft_field_support` of the tables' kind.
     pub fields: FlowTableFieldsSupported,
-    /// The same, second part: zero for tables of frames to be sent, which have none.
+    /// The same, second part.
     pub fields_2: FlowTableFieldsSupported2,
     /// `flex_parser_protocols`.
     pub protocols: u32,
@@ -218,13 +220,14 @@ fn supported(announced: &Announced) -> Key {
     all.w()
         .outer_headers(&outer)
         .inner_headers(&inner)
-        .misc_parameters(&supported_misc(&announced.fields))
+        .misc_parameters(&supported_misc(announced))
         .misc_parameters_2(&supported_metadata(&announced.fields))
         .misc_parameters_3(&supported_misc3(announced.protocols));
     bytes(&all)
 }
 
-fn supported_misc(fields: &FlowTableFieldsSupported) -> FteMatchSetMisc {
+fn supported_misc(announced: &Announced) -> FteMatchSetMisc {
+    let Announced { fields, fields_2, .. } = announced;
     let mut misc = FteMatchSetMisc::ZERO;
     // No capability governs flow labels.
     misc.w()
@@ -242,6 +245,7 @@ fn supported_misc(fields: &FlowTableFieldsSupported) -> FteMatchSetMisc {
         .outer_ipv6_flow_label(0xf_ffff)
         .inner_ipv6_flow_label(0xf_ffff)
         .outer_esp_spi(if fields.outer_esp_spi() { u32::MAX } else { 0 })
+        .bth_opcode(if fields_2.bth_opcode() { u8::MAX } else { 0 })
         .bth_dst_qp(if fields.bth_dst_qp() { 0xff_ffff } else { 0 });
     misc.w()
         .gre_c_present(fields.outer_gre_protocol())

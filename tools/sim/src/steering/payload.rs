@@ -4,6 +4,8 @@
 //! A header that is cut off or of another version is none.
 
 use etherparse::{IpNumber, ip_number};
+use mlx5_prm::ib;
+use mlx5_prm::layout::Layout;
 
 use crate::ethernet::Headers;
 
@@ -118,13 +120,81 @@ pub(super) fn mpls(frame: &[u8], headers: &Headers) -> Option<[u8; 4]> {
     frame.get(headers.payload_at..).filter(|_| headers.ether_type == MPLS)?.first_chunk().copied()
 }
 
-/// Destination queue pair of a RoCE packet.
-pub(super) fn bth_destination_qp(frame: &[u8], headers: &Headers) -> Option<u32> {
-    let bytes = of_port(frame, headers, ROCE_PORT)?.first_chunk()?;
-    Some(three(bytes, 5))
+/// The base transport header of a RoCE packet.
+pub(super) struct Bth {
+    pub opcode: u8,
+    pub destination_qp: u32,
+}
+
+impl Bth {
+    pub fn of(frame: &[u8], headers: &Headers) -> Option<Bth> {
+        let bth = ib::Bth::read(of_port(frame, headers, ROCE_PORT)?.get(..ib::Bth::SIZE)?)?;
+        let opcode = (bth.service().number() << 5 | bth.operation().number()) as u8;
+        Some(Bth { opcode, destination_qp: bth.dest_qp() })
+    }
 }
 
 /// Security parameter index of ESP.
 pub(super) fn esp_spi(headers: &Headers) -> Option<u32> {
     headers.spi.filter(|_| headers.ip.is_some_and(|ip| ip.protocol == ip_number::ENCAPSULATING_SECURITY_PAYLOAD.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of Ethernet's header, of IPv4's, and of UDP's.
+    const BEFORE: usize = 14 + 20;
+    const BEFORE_UDP: usize = BEFORE + UDP;
+
+    /// A frame of an IPv4 packet of this protocol, with the payload as hexadecimal digits.
+    fn ipv4(protocol: u8, payload: &str) -> Vec<u8> {
+        let payload = bytes(payload);
+        let mut frame = bytes("020000000002 020000000001 0800 4500 0000 0000 0000 40 00 0000 0a000001 0a000002");
+        frame[16..18].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
+        frame[23] = protocol;
+        [frame, payload].concat()
+    }
+
+    fn udp(port: u16, payload: &str) -> Vec<u8> {
+        let len = UDP + bytes(payload).len();
+        ipv4(17, &format!("c000 {port:04x} {len:04x} 0000 {payload}"))
+    }
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        let (pairs, rest) = digits.as_chunks::<2>();
+        assert!(rest.is_empty(), "{hex}");
+        pairs.iter().map(|[high, low]| (high << 4 | low) as u8).collect()
+    }
+
+    /// The header of the frame, which is none as soon as a byte of its first `len` is missing.
+    fn whole<T>(frame: &[u8], len: usize, of: impl Fn(&[u8], &Headers) -> Option<T>) -> T {
+        for cut in 0..len {
+            assert!(of(&frame[..cut], &Headers::of(&frame[..cut])).is_none(), "{cut} of {len} bytes");
+        }
+        let frame = &frame[..len];
+        of(frame, &Headers::of(frame)).unwrap_or_else(|| panic!("nothing in {frame:02x?}"))
+    }
+
+    /// Whether the frame has no such header.
+    fn has_none<T>(frame: &[u8], of: impl Fn(&[u8], &Headers) -> Option<T>) -> bool {
+        of(frame, &Headers::of(frame)).is_none()
+    }
+
+    #[test]
+    fn opcode_and_queue_pair_are_those_of_the_base_transport_header() {
+        // A congestion notification packet: IBTA A17.9.3.
+        let cnp = "81 00 ffff 40 123456 00 000000 00000000000000000000000000000000 a1b2c3d4";
+        let Bth { opcode, destination_qp } = whole(&udp(4791, cnp), BEFORE_UDP + 12, Bth::of);
+        assert_eq!((opcode, destination_qp), (0x81, 0x12_3456));
+        assert!(has_none(&udp(4790, cnp), Bth::of));
+        let mut fragment = udp(4791, cnp);
+        fragment[20] = 0x20;
+        assert!(has_none(&fragment, Bth::of));
+        // UDP ends before the header does, and something follows in the frame.
+        let mut padded = udp(4791, "81 00 ffff 40 1234");
+        padded.extend([0x56; 30]);
+        assert!(has_none(&padded, Bth::of));
+    }
 }

@@ -390,10 +390,12 @@ fn frames_of_all_fields() -> Vec<(Vec<u8>, bool)> {
 #[test]
 fn every_field_of_a_key_is_supported_as_far_as_it_is_announced() {
     let profile = Profile::connectx5();
+    let mut fields_2 = *profile.flow_table.ft_field_support_2_nic_receive();
+    fields_2.w().bth_opcode(profile.flow_table.ft_field_support_2_nic_transmit().bth_opcode());
     let announced = key::Announced {
         // That of frames to be sent has the queue pair of RoCE, too.
         fields: *profile.flow_table.flow_table_properties_nic_transmit().ft_field_support(),
-        fields_2: *profile.flow_table.ft_field_support_2_nic_receive(),
+        fields_2,
         protocols: profile.general_max.flex_parser_protocols(),
     };
     let nothing = key::Announced { fields: FlowTableFieldsSupported::ZERO, protocols: 0, ..announced };
