@@ -24,6 +24,7 @@ const VXLAN_GPE: u16 = 4790;
 const ROCE: u16 = 4791;
 const GENEVE: u16 = 6081;
 const GTPU: u16 = 2152;
+const MPLS: u16 = 6635;
 
 /// A field: what is matched, and a frame, for a value of it.
 struct Case {
@@ -130,6 +131,16 @@ fn mpls(entry: u32) -> Vec<u8> {
     [&MAC[..], &MAC, &[0x88, 0x47], &entry.to_be_bytes(), packet].concat()
 }
 
+fn mpls_over_udp(entry: u32) -> Vec<u8> {
+    udp(MPLS, &[&entry.to_be_bytes(), &udp(9, &[b"behind a label"])[14..]])
+}
+
+/// MPLS over GRE with a key.
+fn mpls_over_gre(entry: u32) -> Vec<u8> {
+    let packet = &udp(9, &[b"behind a label"])[14..];
+    ipv4(ip_number::GRE, &[&[0x20, 0, 0x88, 0x47, 0, 0, 0, 5][..], &entry.to_be_bytes(), packet].concat())
+}
+
 fn gtpu(kind: u8, teid: u32) -> Vec<u8> {
     let packet = &udp(9, &[b"of a user"])[14..];
     udp(GTPU, &[&[0x30, kind], &(packet.len() as u16).to_be_bytes(), &teid.to_be_bytes(), packet])
@@ -207,6 +218,24 @@ const CASES: &[Case] = &[
     Case { name: "MPLS bottom", values: [0, 1], matched: |n| all().mpls_bottom_of_stack(n != 0),
            frame: |n| mpls(7 << 12 | n << 8 | 0x40) },
     Case { name: "MPLS TTL", values: [0x40, 0xbf], matched: |n| all().mpls_ttl(n as u8), frame: |n| mpls(7 << 12 | n) },
+    Case { name: "label over UDP", values: [0x1_2345, 0xe_dcba], matched: |n| all().mpls_over_udp_label(n),
+           frame: |n| mpls_over_udp(n << 12 | 0x140) },
+    Case { name: "traffic class over UDP", values: [2, 5],
+           matched: |n| all().mpls_over_udp_traffic_class(n as u8), frame: |n| mpls_over_udp(7 << 12 | n << 9 | 0x140) },
+    Case { name: "bottom over UDP", values: [0, 1], matched: |n| all().mpls_over_udp_bottom_of_stack(n != 0),
+           frame: |n| mpls_over_udp(7 << 12 | n << 8 | 0x40) },
+    Case { name: "TTL over UDP", values: [0x40, 0xbf], matched: |n| all().mpls_over_udp_ttl(n as u8),
+           frame: |n| mpls_over_udp(7 << 12 | n) },
+    Case { name: "label over GRE", values: [0x1_2345, 0xe_dcba], matched: |n| all().mpls_over_gre_label(n),
+           frame: |n| mpls_over_gre(n << 12 | 0x140) },
+    Case { name: "traffic class over GRE", values: [2, 5],
+           matched: |n| all().mpls_over_gre_traffic_class(n as u8), frame: |n| mpls_over_gre(7 << 12 | n << 9 | 0x140) },
+    Case { name: "bottom over GRE", values: [0, 1], matched: |n| all().mpls_over_gre_bottom_of_stack(n != 0),
+           frame: |n| mpls_over_gre(7 << 12 | n << 8 | 0x40) },
+    Case { name: "TTL over GRE", values: [0x40, 0xbf], matched: |n| all().mpls_over_gre_ttl(n as u8),
+           frame: |n| mpls_over_gre(7 << 12 | n) },
+    Case { name: "label over GRE with this key", values: [0, 0xf_ffff],
+           matched: |n| all().mpls_over_gre_label(n).gre_key(5), frame: |n| mpls_over_gre(n << 12 | 0x140) },
     Case { name: "GTP-U TEID", values: [0x1234_5678, 0xedcb_a987], matched: |n| all().gtpu_teid(n),
            frame: |n| gtpu(255, n) },
     Case { name: "GTP-U type", values: [0xff, 0x1a], matched: |n| all().gtpu_message_type(n as u8),
@@ -280,6 +309,12 @@ fn headers_of_other_protocols_are_not_taken_for_the_fields() {
         (all().geneve(7), vxlan_gpe(3, 7)),
         (all().icmp_type(8), ipv6(0, ip_number::ICMP, &[8, 0, 0, 0, 0, 1, 0, 2])),
         (all().mpls_label(7), udp(9, &[b"no label"])),
+        (all().mpls_label(7), mpls_over_udp(7 << 12)),
+        (all().mpls_over_udp_label(7), mpls(7 << 12)),
+        (all().mpls_over_udp_label(7), mpls_over_gre(7 << 12)),
+        (all().mpls_over_udp_label(0), udp(MPLS - 1, &[&[0; 12]])),
+        (all().mpls_over_gre_label(7), mpls_over_udp(7 << 12)),
+        (all().mpls_over_gre_label(0), gre(false, None, false, 0x6558)),
     ] {
         let name = format!("{:?}", matched.value());
         let rule = rules.add(0, &matched, &tir).unwrap();
@@ -344,7 +379,7 @@ fn blind() -> Profile {
         fields.w().outer_gre_protocol(false).outer_gre_key(false).outer_geneve_vni(false).outer_geneve_oam(false);
         fields.w().outer_geneve_protocol_type(false).outer_geneve_opt_len(false).outer_esp_spi(false);
         fields.w().inner_second_prio(false).inner_second_cfi(false).inner_second_vid(false);
-        fields.w().outer_first_mpls(0).bth_dst_qp(false);
+        fields.w().outer_first_mpls(0).outer_first_mpls_over_gre(0).outer_first_mpls_over_udp(0).bth_dst_qp(false);
         fields
     };
     let mut receive = *profile.flow_table.flow_table_properties_nic_receive();
@@ -397,6 +432,20 @@ fn fields_that_a_card_does_not_announce_are_refused_by_name() {
         (all().mpls_traffic_class(5), "bit 1 of ".into()),
         (all().mpls_bottom_of_stack(true), "bit 2 of ".into()),
         (all().mpls_ttl(5), "bit 3 of ".into()),
+        (
+            all().mpls_over_udp_label(5),
+            format!("bit 0 of flow_table_properties_nic_receive.{}", field("outer_first_mpls_over_udp")),
+        ),
+        (all().mpls_over_udp_traffic_class(5), "bit 1 of ".into()),
+        (all().mpls_over_udp_bottom_of_stack(true), "bit 2 of ".into()),
+        (all().mpls_over_udp_ttl(5), flex(5)),
+        (
+            all().mpls_over_gre_label(5),
+            format!("bit 0 of flow_table_properties_nic_receive.{}", field("outer_first_mpls_over_gre")),
+        ),
+        (all().mpls_over_gre_traffic_class(5), "bit 1 of ".into()),
+        (all().mpls_over_gre_bottom_of_stack(true), "bit 2 of ".into()),
+        (all().mpls_over_gre_ttl(5), flex(4)),
         (all().icmp_type(5), flex(8)),
         (all().icmp_code(5), flex(8)),
         (all().icmpv6_type(5), flex(9)),
@@ -428,6 +477,10 @@ fn values_that_are_too_wide_and_fields_that_tunnels_have_not_are_refused() {
         (all().bth_destination_qp(1 << 24), 24),
         (all().mpls_label(1 << 20), 20),
         (all().mpls_traffic_class(8), 3),
+        (all().mpls_over_udp_label(1 << 20), 20),
+        (all().mpls_over_udp_traffic_class(8), 3),
+        (all().mpls_over_gre_label(1 << 20), 20),
+        (all().mpls_over_gre_traffic_class(8), 3),
         (all().ipv4_header_words(16), 4),
         (all().inner_vlan_priority(8), 3),
     ] {
@@ -440,6 +493,8 @@ fn values_that_are_too_wide_and_fields_that_tunnels_have_not_are_refused() {
         (all().inner(all().esp_spi(8)), "ESP SPI 0x8"),
         (all().inner(all().bth_opcode(0x81)), "RoCE opcode 0x81"),
         (all().inner(all().mpls_ttl(8)), "MPLS time to live 8"),
+        (all().inner(all().mpls_over_udp_ttl(8)), "MPLS over UDP time to live 8"),
+        (all().inner(all().mpls_over_gre_label(8)), "MPLS over GRE label 8"),
     ] {
         assert_eq!(refusal(matched.check()), format!("{name} is no field that is matched inside a tunnel"));
     }

@@ -1,6 +1,6 @@
 //! Fields that no frame has together, and headers that all frames with some fields have.
 
-use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc3};
+use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24};
 use mlx5_prm::layout::Layout;
 
 use super::fields::{Fields, Header, IPV4, IPV6};
@@ -48,13 +48,15 @@ impl Frame {
     /// Of the frame outside, and of that inside.
     fn both(fields: &Fields) -> [Frame; 2] {
         let Fields { criteria, value, .. } = fields;
-        let (misc, misc3) = (criteria.misc_parameters(), criteria.misc_parameters_3());
+        let (misc, misc2, misc3) =
+            (criteria.misc_parameters(), criteria.misc_parameters_2(), criteria.misc_parameters_3());
         let tunnel = [
             misc.gre_c_present() || misc.gre_k_present() || misc.gre_s_present(),
             misc.gre_protocol() != 0,
             misc.vxlan_vni() != 0,
             misc.geneve_vni() != 0 || misc.geneve_protocol_type() != 0,
             misc.geneve_opt_len() != 0 || misc.geneve_oam(),
+            [misc2.outer_first_mpls_over_gre(), misc2.outer_first_mpls_over_udp()].iter().any(|entry| is_set(*entry)),
             misc.bth_opcode() != 0 || misc.bth_dst_qp() != 0 || misc.outer_esp_spi() != 0,
         ];
         let mut rest = *misc3;
@@ -65,7 +67,7 @@ impl Frame {
             has_second_tag: misc.outer_second_cvlan_tag()
                 || misc.outer_second_svlan_tag()
                 || misc.outer_second_vid() != 0,
-            has_payload: tunnel.contains(&true) || rest.as_bytes() != FteMatchSetMisc3::ZERO.as_bytes(),
+            has_payload: tunnel.contains(&true) || is_set(&rest),
         };
         let inner = Frame {
             criteria: *criteria.inner_headers(),
@@ -111,7 +113,7 @@ impl Frame {
             || criteria.ip_ecn() != 0
             || criteria.ttl_hoplimit() != 0
             || criteria.ipv4_ihl() != 0
-            || addresses.iter().any(|address| address.as_bytes().iter().any(|byte| *byte != 0))
+            || addresses.iter().any(|address| is_set(*address))
     }
 
     fn is_fragment(&self) -> bool {
@@ -124,4 +126,9 @@ impl Frame {
         let ports = [criteria.tcp_sport(), criteria.tcp_dport(), criteria.udp_sport(), criteria.udp_dport()];
         self.has_payload || criteria.tcp_flags() != 0 || ports.iter().any(|port| *port != 0)
     }
+}
+
+/// Whether any bit is set.
+fn is_set(fields: &impl Layout) -> bool {
+    Layout::as_bytes(fields).iter().any(|byte| *byte != 0)
 }

@@ -510,6 +510,21 @@ mod tests {
         assert_eq!(text(arp.clone().hop_limit(0)), both("EtherType 0x0806", "hop limit 0"));
         assert_eq!(text(all().mpls_label(7).tcp()), both("MPLS label 7", "TCP"));
         assert_eq!(text(all().tcp().mpls_ttl(7)), both("TCP", "MPLS time to live 7"));
+        let over_udp = all().mpls_over_udp_label(7);
+        assert_eq!(
+            text(all().mpls_label(7).mpls_over_udp_ttl(0)),
+            both("MPLS label 7", "MPLS over UDP time to live 0")
+        );
+        assert_eq!(
+            text(over_udp.clone().mpls_over_gre_ttl(0)),
+            both("MPLS over UDP label 7", "MPLS over GRE time to live 0")
+        );
+        assert_eq!(
+            text(over_udp.clone().udp_destination_port(6636)),
+            both("MPLS over UDP label 7", "UDP destination port 6636")
+        );
+        assert_eq!(text(over_udp.clone().fragments(true)), both("MPLS over UDP label 7", "a fragment"));
+        assert_eq!(text(all().gre(0x0800).mpls_over_gre_label(0)), both("GRE of 0x0800", "MPLS over GRE label 0"));
         assert_eq!(text(all().untagged().inner_vlan(5)), both("no VLAN tag", "inner VLAN 5"));
         assert_eq!(text(all().inner_vlan_dei(true).untagged()), both("inner VLAN DEI 1", "no VLAN tag"));
         assert_eq!(text(all().untagged().vlan_priority(0)), both("no VLAN tag", "VLAN priority 0"));
@@ -527,6 +542,8 @@ mod tests {
             all().fragments(false).udp_source_port(1),
             all().vxlan(5).untagged().inner(all().ethertype(0x0806).vlan(6)),
             all().mpls_label(7).mpls_ttl(5).vlan(4),
+            over_udp.mpls_over_udp_bottom_of_stack(false).ipv6(),
+            all().mpls_over_gre_label(7).gre_key(5).gre_has_sequence(true),
             all().ethertype(0x0800).tcp(),
         ] {
             possible.check().unwrap();

@@ -5,7 +5,7 @@ use mlx5_prm::flow::{FteMatchMpls, GreKey};
 use super::fields::{Fields, IPV4, IPV6, TCP};
 use super::matching::FlowMatch;
 
-/// EtherType.
+/// EtherType, and protocol type in GRE.
 const MPLS: u16 = 0x8847;
 /// IP protocols.
 const ICMP: u8 = 1;
@@ -17,6 +17,7 @@ const GTPU_PORT: u16 = 2152;
 const VXLAN_GPE_PORT: u16 = 4790;
 const ROCE_PORT: u16 = 4791;
 const GENEVE_PORT: u16 = 6081;
+const MPLS_PORT: u16 = 6635;
 
 impl FlowMatch {
     /// Length of IPv4's header with options, in words of four bytes: 5 without options. 4 bits. In tables of received
@@ -182,34 +183,106 @@ impl FlowMatch {
 
     /// Label of the outer MPLS header, 20 bits.
     pub fn mpls_label(self, label: u32) -> Self {
-        let fields = mpls(|entry, mask| _ = entry.w().mpls_label(if mask { 0xf_ffff } else { label & 0xf_ffff }));
-        self.and_within("MPLS label", label, 20, fields)
+        self.and_within("MPLS label", label, 20, mpls(label_of(label)))
     }
 
     /// Traffic class (once EXP) of the outer MPLS header, 3 bits.
     pub fn mpls_traffic_class(self, class: u8) -> Self {
-        let fields = mpls(|entry, mask| _ = entry.w().mpls_exp(if mask { 7 } else { class & 7 }));
-        self.and_within("MPLS traffic class", class.into(), 3, fields)
+        self.and_within("MPLS traffic class", class.into(), 3, mpls(class_of(class)))
     }
 
     /// Whether the outer MPLS header is the last.
     pub fn mpls_bottom_of_stack(self, wanted: bool) -> Self {
-        let fields = mpls(|entry, mask| _ = entry.w().mpls_s_bos(mask || wanted));
-        self.and(format_args!("MPLS bottom of stack {}", u8::from(wanted)), fields)
+        self.and(format_args!("MPLS bottom of stack {}", u8::from(wanted)), mpls(bottom_of(wanted)))
     }
 
     /// Time to live of the outer MPLS header.
     pub fn mpls_ttl(self, ttl: u8) -> Self {
-        let fields = mpls(|entry, mask| _ = entry.w().mpls_ttl(if mask { u8::MAX } else { ttl }));
-        self.and(format_args!("MPLS time to live {ttl}"), fields)
+        self.and(format_args!("MPLS time to live {ttl}"), mpls(ttl_of(ttl)))
+    }
+
+    /// Label of the first MPLS header over UDP (RFC 7510, port 6635), 20 bits.
+    pub fn mpls_over_udp_label(self, label: u32) -> Self {
+        self.and_within("MPLS over UDP label", label, 20, mpls_over_udp(label_of(label)))
+    }
+
+    /// Traffic class of the first MPLS header over UDP, 3 bits.
+    pub fn mpls_over_udp_traffic_class(self, class: u8) -> Self {
+        self.and_within("MPLS over UDP traffic class", class.into(), 3, mpls_over_udp(class_of(class)))
+    }
+
+    /// Whether the first MPLS header over UDP is the last.
+    pub fn mpls_over_udp_bottom_of_stack(self, wanted: bool) -> Self {
+        self.and(format_args!("MPLS over UDP bottom of stack {}", u8::from(wanted)), mpls_over_udp(bottom_of(wanted)))
+    }
+
+    /// Time to live of the first MPLS header over UDP.
+    pub fn mpls_over_udp_ttl(self, ttl: u8) -> Self {
+        self.and(format_args!("MPLS over UDP time to live {ttl}"), mpls_over_udp(ttl_of(ttl)))
+    }
+
+    /// Label of the first MPLS header over GRE (RFC 4023), 20 bits, whatever fields GRE has.
+    pub fn mpls_over_gre_label(self, label: u32) -> Self {
+        self.and_within("MPLS over GRE label", label, 20, mpls_over_gre(label_of(label)))
+    }
+
+    /// Traffic class of the first MPLS header over GRE, 3 bits.
+    pub fn mpls_over_gre_traffic_class(self, class: u8) -> Self {
+        self.and_within("MPLS over GRE traffic class", class.into(), 3, mpls_over_gre(class_of(class)))
+    }
+
+    /// Whether the first MPLS header over GRE is the last.
+    pub fn mpls_over_gre_bottom_of_stack(self, wanted: bool) -> Self {
+        self.and(format_args!("MPLS over GRE bottom of stack {}", u8::from(wanted)), mpls_over_gre(bottom_of(wanted)))
+    }
+
+    /// Time to live of the first MPLS header over GRE.
+    pub fn mpls_over_gre_ttl(self, ttl: u8) -> Self {
+        self.and(format_args!("MPLS over GRE time to live {ttl}"), mpls_over_gre(ttl_of(ttl)))
     }
 }
 
-/// Fields of the outer MPLS header.
-fn mpls(fill: impl Fn(&mut FteMatchMpls, bool)) -> Fields {
-    Fields::none().ethertype(MPLS).misc2(|set, mask| {
+/// Sets a field of an MPLS header, or its mask.
+trait Entry: Fn(&mut FteMatchMpls, bool) {
+    fn entry(&self, is_mask: bool) -> FteMatchMpls {
         let mut entry = FteMatchMpls::ZERO;
-        fill(&mut entry, mask);
-        set.w().outer_first_mpls(&entry);
-    })
+        self(&mut entry, is_mask);
+        entry
+    }
+}
+
+impl<F: Fn(&mut FteMatchMpls, bool)> Entry for F {}
+
+fn label_of(label: u32) -> impl Entry {
+    move |entry: &mut FteMatchMpls, mask| _ = entry.w().mpls_label(if mask { 0xf_ffff } else { label & 0xf_ffff })
+}
+
+fn class_of(class: u8) -> impl Entry {
+    move |entry: &mut FteMatchMpls, mask| _ = entry.w().mpls_exp(if mask { 7 } else { class & 7 })
+}
+
+fn bottom_of(wanted: bool) -> impl Entry {
+    move |entry: &mut FteMatchMpls, mask| _ = entry.w().mpls_s_bos(mask || wanted)
+}
+
+fn ttl_of(ttl: u8) -> impl Entry {
+    move |entry: &mut FteMatchMpls, mask| _ = entry.w().mpls_ttl(if mask { u8::MAX } else { ttl })
+}
+
+/// Fields of the outer MPLS header.
+fn mpls(field: impl Entry) -> Fields {
+    Fields::none().ethertype(MPLS).misc2(|set, mask| _ = set.w().outer_first_mpls(&field.entry(mask)))
+}
+
+/// Fields of the first MPLS header over UDP.
+fn mpls_over_udp(field: impl Entry) -> Fields {
+    Fields::none().datagram(MPLS_PORT).misc2(|set, mask| _ = set.w().outer_first_mpls_over_udp(&field.entry(mask)))
+}
+
+/// Fields of the first MPLS header over GRE.
+fn mpls_over_gre(field: impl Entry) -> Fields {
+    Fields::none()
+        .protocol(GRE)
+        .misc(|set, mask| _ = set.w().gre_protocol(if mask { u16::MAX } else { MPLS }))
+        .misc2(|set, mask| _ = set.w().outer_first_mpls_over_gre(&field.entry(mask)))
 }

@@ -16,10 +16,13 @@ const LOG_KLM_LIST: u8 = 15;
 
 /// Bits of `flex_parser_protocols`.
 pub(crate) mod flex_parser {
+    pub(crate) const MPLS_OVER_GRE: u32 = 1 << 4;
+    pub(crate) const MPLS_OVER_UDP: u32 = 1 << 5;
     pub(crate) const VXLAN_GPE: u32 = 1 << 7;
     pub(crate) const ICMP: u32 = 1 << 8;
     pub(crate) const ICMPV6: u32 = 1 << 9;
     pub(crate) const GTPU: u32 = 1 << 11;
+    pub(super) const ALL: u32 = MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | ICMP | ICMPV6 | GTPU;
 }
 
 /// General capabilities, for `2^log_max_qp` queue pairs and a timer of `khz`.
@@ -131,7 +134,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .max_flow_counter_15_0(0xffff)
         .flow_counter_bulk_alloc(0xf)
         .log_max_flow_counter_bulk(10)
-        .flex_parser_protocols(flex_parser::VXLAN_GPE | flex_parser::ICMP | flex_parser::ICMPV6 | flex_parser::GTPU);
+        .flex_parser_protocols(flex_parser::ALL);
     caps
 }
 
@@ -395,7 +398,9 @@ fn match_fields() -> FlowTableFieldsSupported {
         .outer_geneve_opt_len(true)
         .outer_esp_spi(true)
         // Label, traffic class, bottom of stack, time to live.
-        .outer_first_mpls(0xf);
+        .outer_first_mpls(0xf)
+        .outer_first_mpls_over_gre(0xf)
+        .outer_first_mpls_over_udp(0xf);
     fields
         .w()
         .inner_dmac(true)

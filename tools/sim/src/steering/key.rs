@@ -97,7 +97,7 @@ fn misc(frame: &[u8], headers: &Headers, inner: Option<&Headers>) -> FteMatchSet
     if let Some(Bth { opcode, destination_qp }) = Bth::of(frame, headers) {
         misc.w().bth_opcode(opcode).bth_dst_qp(destination_qp);
     }
-    if let Some(Gre { has_checksum, key, has_sequence, protocol }) = Gre::of(frame, headers) {
+    if let Some(Gre { has_checksum, key, has_sequence, protocol, .. }) = Gre::of(frame, headers) {
         misc.w()
             .gre_c_present(has_checksum)
             .gre_k_present(key.is_some())
@@ -131,9 +131,12 @@ fn metadata(frame: &[u8], headers: &Headers, registers: &Registers) -> FteMatchS
         .metadata_reg_c_5(c5)
         .metadata_reg_c_6(c6)
         .metadata_reg_c_7(c7);
-    if let Some(label) = payload::mpls(frame, headers).and_then(|entry| FteMatchMpls::read(&entry)) {
-        metadata.w().outer_first_mpls(&label);
-    }
+    let first = |entry: Option<[u8; 4]>| entry.and_then(|entry| FteMatchMpls::read(&entry)).unwrap_or_default();
+    metadata
+        .w()
+        .outer_first_mpls(&first(payload::mpls(frame, headers)))
+        .outer_first_mpls_over_gre(&first(payload::mpls_over_gre(frame, headers)))
+        .outer_first_mpls_over_udp(&first(payload::mpls_over_udp(frame, headers)));
     metadata
 }
 
@@ -221,7 +224,7 @@ fn supported(announced: &Announced) -> Key {
         .outer_headers(&outer)
         .inner_headers(&inner)
         .misc_parameters(&supported_misc(announced))
-        .misc_parameters_2(&supported_metadata(&announced.fields))
+        .misc_parameters_2(&supported_metadata(announced))
         .misc_parameters_3(&supported_misc3(announced.protocols));
     bytes(&all)
 }
@@ -260,17 +263,18 @@ fn supported_misc(announced: &Announced) -> FteMatchSetMisc {
     misc
 }
 
-fn supported_metadata(fields: &FlowTableFieldsSupported) -> FteMatchSetMisc2 {
-    let (mut metadata, mut mpls) = (FteMatchSetMisc2::ZERO, FteMatchMpls::ZERO);
-    let has = |bit: u8| fields.outer_first_mpls() >> bit & 1 != 0;
-    mpls.w()
-        .mpls_label(if has(0) { 0xf_ffff } else { 0 })
-        .mpls_exp(if has(1) { 7 } else { 0 })
-        .mpls_s_bos(has(2))
-        .mpls_ttl(if has(3) { u8::MAX } else { 0 });
+fn supported_metadata(announced: &Announced) -> FteMatchSetMisc2 {
+    let Announced { fields, protocols, .. } = announced;
+    // What is over GRE or UDP, a flexible parser finds.
+    let over = |protocol: u32, bits: u8| if protocols & protocol != 0 { bits } else { 0 };
+    let over_gre = over(flex_parser::MPLS_OVER_GRE, fields.outer_first_mpls_over_gre());
+    let over_udp = over(flex_parser::MPLS_OVER_UDP, fields.outer_first_mpls_over_udp());
+    let mut metadata = FteMatchSetMisc2::ZERO;
     metadata
         .w()
-        .outer_first_mpls(&mpls)
+        .outer_first_mpls(&supported_mpls(fields.outer_first_mpls()))
+        .outer_first_mpls_over_gre(&supported_mpls(over_gre))
+        .outer_first_mpls_over_udp(&supported_mpls(over_udp))
         .metadata_reg_c_0(u32::MAX)
         .metadata_reg_c_1(u32::MAX)
         .metadata_reg_c_2(u32::MAX)
@@ -280,6 +284,18 @@ fn supported_metadata(fields: &FlowTableFieldsSupported) -> FteMatchSetMisc2 {
         .metadata_reg_c_6(u32::MAX)
         .metadata_reg_c_7(u32::MAX);
     metadata
+}
+
+/// Of a label stack entry, by the bits of its capability.
+fn supported_mpls(bits: u8) -> FteMatchMpls {
+    let has = |bit: u8| bits >> bit & 1 != 0;
+    let mut mpls = FteMatchMpls::ZERO;
+    mpls.w()
+        .mpls_label(if has(0) { 0xf_ffff } else { 0 })
+        .mpls_exp(if has(1) { 7 } else { 0 })
+        .mpls_s_bos(has(2))
+        .mpls_ttl(if has(3) { u8::MAX } else { 0 });
+    mpls
 }
 
 fn supported_misc3(protocols: u32) -> FteMatchSetMisc3 {

@@ -1,5 +1,6 @@
 //! Headers behind those of IP and UDP that flow entries match: GRE (RFC 2890), ICMP (RFC 792, 4443), MPLS (RFC 3032),
-//! GENEVE (RFC 8926), VXLAN-GPE, GTP-U (3GPP TS 29.281), the BTH of RoCE (IBTA 9.2).
+//! also over GRE (RFC 4023) and UDP (RFC 7510), GENEVE (RFC 8926), VXLAN-GPE, GTP-U (3GPP TS 29.281), the BTH of RoCE
+//! (IBTA 9.2).
 //!
 //! A header that is cut off or of another version is none.
 
@@ -9,13 +10,15 @@ use mlx5_prm::layout::Layout;
 
 use crate::ethernet::Headers;
 
-/// EtherType of MPLS.
+/// EtherType of MPLS, and its protocol type in GRE.
 const MPLS: u16 = 0x8847;
 /// UDP's destination ports.
 const GTPU_PORT: u16 = 2152;
 const VXLAN_GPE_PORT: u16 = 4790;
 const ROCE_PORT: u16 = 4791;
 const GENEVE_PORT: u16 = 6081;
+/// That of DPDK's MLX5_UDP_PORT_MPLS.
+const MPLS_PORT: u16 = 6635;
 /// Bytes of UDP's header.
 const UDP: usize = 8;
 
@@ -37,26 +40,33 @@ fn three(bytes: &[u8; 8], at: usize) -> u32 {
 }
 
 /// GRE.
-pub(super) struct Gre {
+pub(super) struct Gre<'a> {
     pub has_checksum: bool,
     /// `None`: it has none.
     pub key: Option<u32>,
     pub has_sequence: bool,
     pub protocol: u16,
+    /// What follows it; nothing where it has routing fields (RFC 1701), whose length is known to nobody here.
+    pub payload: &'a [u8],
 }
 
-impl Gre {
-    pub fn of(frame: &[u8], headers: &Headers) -> Option<Gre> {
+impl<'a> Gre<'a> {
+    pub fn of(frame: &'a [u8], headers: &Headers) -> Option<Gre<'a>> {
         let bytes = of_protocol(frame, headers, ip_number::GRE)?;
         let [flags, version, kind @ ..]: [u8; 4] = *bytes.first_chunk()?;
         let has = |bit: u8| flags & bit != 0;
-        let key_at = if has(0x80) { 8 } else { 4 };
-        let key = match has(0x20) {
-            true => Some(u32::from_be_bytes(*bytes.get(key_at..)?.first_chunk()?)),
+        let [checksum, key, sequence] = [0x80, 0x20, 0x10].map(has);
+        let key_at = 4 + 4 * usize::from(checksum);
+        let len = key_at + 4 * (usize::from(key) + usize::from(sequence));
+        let (header, payload) = bytes.split_at_checked(len)?;
+        let key = match key {
+            true => Some(u32::from_be_bytes(*header.get(key_at..)?.first_chunk()?)),
             false => None,
         };
-        let gre = Gre { has_checksum: has(0x80), key, has_sequence: has(0x10), protocol: u16::from_be_bytes(kind) };
-        Some(gre).filter(|_| version & 7 == 0)
+        let protocol = u16::from_be_bytes(kind);
+        let payload = if has(0x40) { &[] } else { payload };
+        Some(Gre { has_checksum: checksum, key, has_sequence: sequence, protocol, payload })
+            .filter(|_| version & 7 == 0)
     }
 }
 
@@ -118,6 +128,16 @@ pub(super) fn icmp(frame: &[u8], headers: &Headers) -> Option<[u8; 2]> {
 /// The first label stack entry of MPLS over Ethernet: label, traffic class, bottom of stack, time to live.
 pub(super) fn mpls(frame: &[u8], headers: &Headers) -> Option<[u8; 4]> {
     frame.get(headers.payload_at..).filter(|_| headers.ether_type == MPLS)?.first_chunk().copied()
+}
+
+/// The first label stack entry of MPLS over GRE.
+pub(super) fn mpls_over_gre(frame: &[u8], headers: &Headers) -> Option<[u8; 4]> {
+    Gre::of(frame, headers).filter(|gre| gre.protocol == MPLS)?.payload.first_chunk().copied()
+}
+
+/// The first label stack entry of MPLS over UDP.
+pub(super) fn mpls_over_udp(frame: &[u8], headers: &Headers) -> Option<[u8; 4]> {
+    of_port(frame, headers, MPLS_PORT)?.first_chunk().copied()
 }
 
 /// The base transport header of a RoCE packet.
@@ -196,5 +216,36 @@ mod tests {
         let mut padded = udp(4791, "81 00 ffff 40 1234");
         padded.extend([0x56; 30]);
         assert!(has_none(&padded, Bth::of));
+    }
+
+    #[test]
+    fn the_first_label_stack_entry_follows_udp_or_all_of_gre() {
+        // Label 0x12345, traffic class 5, not the last; behind it another entry.
+        let stack = "12345a40 0000f140 45000000";
+        let entry = [0x12, 0x34, 0x5a, 0x40];
+        assert_eq!(whole(&udp(6635, stack), BEFORE_UDP + 4, mpls_over_udp), entry);
+        assert!(has_none(&udp(6634, stack), mpls_over_udp));
+        // MPLS over DTLS has a port of its own, and no label that can be read.
+        assert!(has_none(&udp(6636, stack), mpls_over_udp));
+        for (header, len) in [
+            ("0000 8847", 4),
+            ("8000 8847 abcd0000", 8),
+            ("2000 8847 00000005", 8),
+            ("1000 8847 00000001", 8),
+            ("b000 8847 abcd0000 00000005 00000001", 16),
+        ] {
+            let frame = ipv4(47, &format!("{header} {stack}"));
+            assert_eq!(whole(&frame, BEFORE + len + 4, mpls_over_gre), entry, "{header}");
+            assert!(has_none(&frame, mpls_over_udp), "{header}");
+        }
+        for not_mpls in ["0000 0800", "0000 8848", "0001 8847", "4000 8847 00000000"] {
+            assert!(has_none(&ipv4(47, &format!("{not_mpls} {stack}")), mpls_over_gre), "{not_mpls}");
+        }
+        assert!(has_none(&ipv4(4, &format!("0000 8847 {stack}")), mpls_over_gre));
+        // Fragments of a packet have no header that can be told.
+        for mut frame in [udp(6635, stack), ipv4(47, &format!("0000 8847 {stack}"))] {
+            frame[20] = 0x20;
+            assert!(has_none(&frame, mpls_over_udp) && has_none(&frame, mpls_over_gre));
+        }
     }
 }

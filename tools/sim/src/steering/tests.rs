@@ -370,6 +370,7 @@ fn frames_of_all_fields() -> Vec<(Vec<u8>, bool)> {
     let label = [&[255; 12][..], &[0x88, 0x47], &[255; 4]].concat();
     // Version 0, and all the rest set.
     let gre = [&[0xb0, 0][..], &[255; 14]].concat();
+    let mpls_in_gre = [&[0xb0, 0, 0x88, 0x47][..], &[255; 16]].concat();
     let geneve = [&[0x3f, 0x80][..], &[255; 6]].concat();
     vec![
         (in_vxlan(&tagged, 0xff_ffff), true),
@@ -378,6 +379,8 @@ fn frames_of_all_fields() -> Vec<(Vec<u8>, bool)> {
         (six, true),
         (label, true),
         (of_protocol(47, &gre), true),
+        (of_protocol(47, &mpls_in_gre), true),
+        (to_port(6635, &[255; 8]), true),
         (of_protocol(50, &[255; 24]), true),
         (of_protocol(1, &[255; 8]), true),
         (to_port(6081, &geneve), true),
