@@ -42,6 +42,7 @@ const PORTS: [u16; 2] = [53, 80];
 const FLAGS: [u16; 2] = [2, 0x12];
 const SEQUENCES: [u32; 2] = [7, 0xffff_0007];
 const ICMP: [u8; 2] = [8, 3];
+const ECHOES: [u32; 2] = [0x1234_0005, 0x1234_0006];
 const NETWORKS: [u32; 2] = [5, 0xa0_0005];
 const VXLAN: u16 = 4789;
 
@@ -105,6 +106,8 @@ struct Recipe {
     flags: u16,
     sequence: u32,
     icmp: u8,
+    /// What follows the checksum of ICMP.
+    echo: u32,
     /// VXLAN's network, and the inner frame's destination port, of UDP.
     tunnel: Option<(u32, u16)>,
 }
@@ -130,6 +133,7 @@ impl Recipe {
             flags: choices.one(FLAGS),
             sequence: choices.one(SEQUENCES),
             icmp: choices.one(ICMP),
+            echo: choices.one(ECHOES),
             tunnel: choices.is_so().then(|| (choices.one(NETWORKS), choices.one(PORTS))),
         }
     }
@@ -157,8 +161,10 @@ impl Recipe {
                     step.tcp_header(header).write(&mut frame, &payload)
                 }
                 L4::Udp => step.udp(self.ports[0], port).write(&mut frame, &payload),
-                L4::Icmp if self.net == Net::V4 => step.icmpv4_raw(self.icmp, 0, [0; 4]).write(&mut frame, &payload),
-                L4::Icmp => step.icmpv6_raw(self.icmp, 0, [0; 4]).write(&mut frame, &payload),
+                L4::Icmp if self.net == Net::V4 => {
+                    step.icmpv4_raw(self.icmp, 0, self.echo.to_be_bytes()).write(&mut frame, &payload)
+                }
+                L4::Icmp => step.icmpv6_raw(self.icmp, 0, self.echo.to_be_bytes()).write(&mut frame, &payload),
             }
             .expect("room");
         }
@@ -268,6 +274,10 @@ const FIELDS: &[Field] = &[
     (|m, n| m.tcp_sequence(SEQUENCES[n]), |r, n| r.carries(L4::Tcp, true) && r.sequence == SEQUENCES[n]),
     (|m, n| m.icmp_type(ICMP[n]), |r, n| r.net == Net::V4 && r.carries(L4::Icmp, true) && r.icmp == ICMP[n]),
     (|m, n| m.icmpv6_type(ICMP[n]), |r, n| r.net == Net::V6 && r.carries(L4::Icmp, true) && r.icmp == ICMP[n]),
+    (|m, n| m.icmp_header_data(ECHOES[n], 0xffff),
+     |r, n| r.net == Net::V4 && r.carries(L4::Icmp, true) && r.echo == ECHOES[n]),
+    (|m, n| m.icmpv6_header_data(ECHOES[n], u32::MAX),
+     |r, n| r.net == Net::V6 && r.carries(L4::Icmp, true) && r.echo == ECHOES[n]),
     (|m, n| m.vxlan(NETWORKS[n]),
      |r, n| !r.is_fragment && r.tunnel_of_frame().is_some_and(|(network, _)| network == NETWORKS[n])),
     (|m, n| m.inner(FlowMatch::new().udp_destination_port(PORTS[n])),

@@ -189,6 +189,14 @@ const CASES: &[Case] = &[
            frame: |n| ipv6(0, ip_number::IPV6_ICMP, &[n as u8, 3, 0, 0, 0, 1, 0, 2]) },
     Case { name: "ICMPv6 code", values: [4, 0xfb], matched: |n| all().icmpv6_type(1).icmpv6_code(n as u8),
            frame: |n| ipv6(0, ip_number::IPV6_ICMP, &[1, n as u8, 0, 0, 0, 0, 0, 0]) },
+    Case { name: "ICMP header data", values: [0x1234_5678, 0xedcb_a987], matched: |n| all().icmp_header_data(n, u32::MAX),
+           frame: |n| ipv4(ip_number::ICMP, &[&[8, 0, 0, 0][..], &n.to_be_bytes()].concat()) },
+    Case { name: "number of an echo reply", values: [0x1234_0000, 0x1234_0001],
+           matched: |n| all().icmp_type(0).icmp_header_data(n, 0xffff).fragments(false),
+           frame: |n| ipv4(ip_number::ICMP, &[&[0, 0, 0, 0][..], &n.to_be_bytes()].concat()) },
+    Case { name: "ICMPv6 header data", values: [0x1234_5678, 0xedcb_a987],
+           matched: |n| all().icmpv6_header_data(n, u32::MAX),
+           frame: |n| ipv6(0, ip_number::IPV6_ICMP, &[&[0x80, 0, 0, 0][..], &n.to_be_bytes()].concat()) },
     Case { name: "DEI", values: [0, 1], matched: |n| all().vlan(5).vlan_dei(n != 0), frame: |n| tagged(&[(2, n, 5)]) },
     Case { name: "inner VLAN", values: [0x123, 0xedc], matched: |n| all().inner_vlan(n as u16),
            frame: |n| tagged(&[(2, 0, 5), (3, 0, n as u16)]) },
@@ -301,7 +309,11 @@ fn headers_of_other_protocols_are_not_taken_for_the_fields() {
     let gtp_of_another_version = udp(GTPU, &[&[0x50, 255, 0, 4, 0, 0, 0, 7, 1, 2, 3, 4]]);
     let later_geneve = udp(GENEVE, &[&[0x40, 0, 0x65, 0x58, 0, 0, 7, 0], &udp(9, &[b"inside"])]);
     for (matched, other) in [
-        (all().icmp_type(8), fragment),
+        (all().icmp_type(8), fragment.clone()),
+        (all().icmp_header_data(0, u32::MAX).fragments(false), fragment),
+        (all().icmp_header_data(0x1_0002, u32::MAX), ipv6(0, ip_number::IPV6_ICMP, &[128, 0, 0, 0, 0, 1, 0, 2])),
+        (all().icmpv6_header_data(0x1_0002, u32::MAX), ipv4(ip_number::ICMP, &[8, 0, 0, 0, 0, 1, 0, 2])),
+        (all().icmp_type(8), ipv4(ip_number::ICMP, &[8, 0, 0, 0, 0, 0, 0])),
         (all().gre_key(5), ipv4(ip_number::GRE, &later_gre)),
         (all().gre_key(0), gre(false, None, false, 0x6558)),
         (all().gtpu_teid(7), gtp_of_another_version),
@@ -450,6 +462,8 @@ fn fields_that_a_card_does_not_announce_are_refused_by_name() {
         (all().icmp_code(5), flex(8)),
         (all().icmpv6_type(5), flex(9)),
         (all().icmpv6_code(5), flex(9)),
+        (all().icmp_header_data(5, 0xff), flex(8)),
+        (all().icmpv6_header_data(5, 0xff), flex(9)),
         (all().vxlan_gpe(5), flex(7)),
         (all().vxlan_gpe_next_protocol(5), flex(7)),
         (all().gtpu_teid(5), flex(11)),
@@ -489,6 +503,7 @@ fn values_that_are_too_wide_and_fields_that_tunnels_have_not_are_refused() {
     }
     for (matched, name) in [
         (all().inner(all().icmp_type(8)), "ICMP type 8"),
+        (all().inner(all().icmp_header_data(8, 15)), "ICMP header data 0x8 of 0xf"),
         (all().inner(all().gre_key(8)), "GRE key 0x8"),
         (all().inner(all().esp_spi(8)), "ESP SPI 0x8"),
         (all().inner(all().bth_opcode(0x81)), "RoCE opcode 0x81"),

@@ -26,6 +26,14 @@ pub(super) fn implies(criteria: &FteMatchParam, value: &FteMatchParam, header: H
             let values = [is.ip_protocol(), is.ip_dscp(), is.ip_ecn(), is.ttl_hoplimit()];
             asked.ethertype() == u16::MAX || asked.ip_version() != 0 || values.iter().any(|value| *value != 0)
         }
+        Header::Icmp => {
+            let misc3 = value.misc_parameters_3();
+            let fields = [misc3.icmp_type(), misc3.icmp_code(), misc3.icmpv6_type(), misc3.icmpv6_code()];
+            asked.frag() && !is.frag()
+                || fields.iter().any(|field| *field != 0)
+                || misc3.icmp_header_data() != 0
+                || misc3.icmpv6_header_data() != 0
+        }
         Header::VlanTag => {
             let misc = value.misc_parameters();
             let tags = [is.cvlan_tag(), is.svlan_tag(), misc.outer_second_cvlan_tag(), misc.outer_second_svlan_tag()];

@@ -17,6 +17,8 @@ pub(super) const UDP: u8 = 17;
 pub(super) enum Header {
     Ip,
     VlanTag,
+    /// That of ICMP, which cards do not look for in fragments.
+    Icmp,
 }
 
 /// Which bits are looked at, and what they must be.

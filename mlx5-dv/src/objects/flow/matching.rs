@@ -22,8 +22,8 @@ const IPV6_BITS: u8 = 128;
 ///
 /// Fields of a protocol imply that protocol: a TCP port matches TCP packets alone. Those of IP of either version, and
 /// of either VLAN tag, do not, and cards read them as 0 in frames without the header: beside such a 0, something else
-/// has to say that there is one. A contradiction, such as a TCP port in UDP packets or in ARP, is remembered, and is
-/// the error of what the match is used for.
+/// has to say that there is one. So it is with those of ICMP, which fragments have not. A contradiction, such as a TCP
+/// port in UDP packets or in ARP, is remembered, and is the error of what the match is used for.
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -119,6 +119,7 @@ impl FlowMatch {
             self.facts.iter().find_map(|fact| Some((fact, fact.fields.of.filter(|of| unsaid(*of))?)))?;
         let requires = match header {
             Header::Ip => "ipv4() or ipv6() beside it, as frames without IP have 0 there",
+            Header::Icmp => "fragments(false) beside it, as fragments have 0 there",
             Header::VlanTag => "vlan() or service_vlan() beside it, as frames without a tag have 0 there",
         };
         Some(Invalid::Requires { what: fact.name.clone(), requires })
@@ -529,6 +530,13 @@ mod tests {
         assert_eq!(text(all().inner_vlan_dei(true).untagged()), both("inner VLAN DEI 1", "no VLAN tag"));
         assert_eq!(text(all().untagged().vlan_priority(0)), both("no VLAN tag", "VLAN priority 0"));
         assert_eq!(text(all().fragments(true).udp_source_port(1)), both("a fragment", "UDP source port 1"));
+        let data = all().icmp_header_data(5, 0xff);
+        assert_eq!(text(data.clone().fragments(true)), both("ICMP header data 0x5 of 0xff", "a fragment"));
+        assert_eq!(text(data.clone().icmpv6_code(1)), both("ICMP header data 0x5 of 0xff", "ICMPv6 code 1"));
+        assert_eq!(
+            text(data.icmp_header_data(6, 2)),
+            both("ICMP header data 0x5 of 0xff", "ICMP header data 0x6 of 0x2")
+        );
         assert_eq!(text(all().gre(0x6558).fragments(true)), both("GRE of 0x6558", "a fragment"));
         assert_eq!(text(all().bth_opcode(0x81).fragments(true)), both("RoCE opcode 0x81", "a fragment"));
         let inside = all().inner(arp.clone()).inner(all().tcp());
@@ -574,6 +582,21 @@ mod tests {
             of_tag.clone().service_vlan(0).check().unwrap();
             of_tag.inner_vlan(0).check().unwrap();
         }
+        for (of_icmp, name) in [
+            (all().icmp_type(0), "ICMP type 0"),
+            (all().icmp_code(0), "ICMP code 0"),
+            (all().icmp_header_data(0, u32::MAX), "ICMP header data 0x0 of 0xffffffff"),
+            (all().icmp_header_data(0x1_0000, 0xffff), "ICMP header data 0x10000 of 0xffff"),
+            (all().icmpv6_type(0), "ICMPv6 type 0"),
+            (all().icmpv6_code(0), "ICMPv6 code 0"),
+            (all().icmpv6_header_data(0, 0xff), "ICMPv6 header data 0x0 of 0xff"),
+        ] {
+            let requires = "needs fragments(false) beside it, as fragments have 0 there";
+            assert_eq!(text(of_icmp.clone()), format!("{name} {requires}"));
+            of_icmp.fragments(false).check().unwrap();
+        }
+        all().icmp_type(8).icmp_code(0).icmp_header_data(0, u32::MAX).check().unwrap();
+        all().icmpv6_type(0).icmpv6_header_data(5, u32::MAX).check().unwrap();
         all().dscp(1).hop_limit(0).check().unwrap();
         all().vlan_priority(1).vlan_dei(false).check().unwrap();
         // Who names the PRM's fields means them.

@@ -1,8 +1,8 @@
 //! Header fields of further protocols that flow rules match: GRE, GENEVE, MPLS, ICMP and others.
 
-use mlx5_prm::flow::{FteMatchMpls, GreKey};
+use mlx5_prm::flow::{FteMatchMpls, FteMatchSetMisc3, GreKey};
 
-use super::fields::{Fields, IPV4, IPV6, TCP};
+use super::fields::{Fields, Header, IPV4, IPV6, TCP};
 use super::matching::FlowMatch;
 
 /// EtherType, and protocol type in GRE.
@@ -48,28 +48,42 @@ impl FlowMatch {
         self.and(format_args!("TCP acknowledgement number {number}"), fields.protocol(TCP))
     }
 
-    /// Type of ICMP, of IPv4.
+    /// Type of ICMP, of IPv4. Type 0 (echo reply) with [`fragments(false)`](Self::fragments), as the other fields of
+    /// ICMP where all that are matched are 0.
     pub fn icmp_type(self, kind: u8) -> Self {
-        let fields = Fields::none().misc3(|set, mask| _ = set.w().icmp_type(if mask { u8::MAX } else { kind }));
-        self.and(format_args!("ICMP type {kind}"), fields.ethertype(IPV4).protocol(ICMP))
+        let fields = icmp(|set, mask| _ = set.w().icmp_type(if mask { u8::MAX } else { kind }));
+        self.and(format_args!("ICMP type {kind}"), fields)
     }
 
     /// Code of ICMP, of IPv4.
     pub fn icmp_code(self, code: u8) -> Self {
-        let fields = Fields::none().misc3(|set, mask| _ = set.w().icmp_code(if mask { u8::MAX } else { code }));
-        self.and(format_args!("ICMP code {code}"), fields.ethertype(IPV4).protocol(ICMP))
+        let fields = icmp(|set, mask| _ = set.w().icmp_code(if mask { u8::MAX } else { code }));
+        self.and(format_args!("ICMP code {code}"), fields)
+    }
+
+    /// The word of ICMP, of IPv4, that follows its checksum: those bits of `mask` are as in `data`. Of an echo it is
+    /// the identifier in its upper 16 bits, and the sequence number.
+    pub fn icmp_header_data(self, data: u32, mask: u32) -> Self {
+        let fields = icmp(|set, is_mask| _ = set.w().icmp_header_data(if is_mask { mask } else { data & mask }));
+        self.and(format_args!("ICMP header data {data:#x} of {mask:#x}"), fields)
     }
 
     /// Type of ICMPv6.
     pub fn icmpv6_type(self, kind: u8) -> Self {
-        let fields = Fields::none().misc3(|set, mask| _ = set.w().icmpv6_type(if mask { u8::MAX } else { kind }));
-        self.and(format_args!("ICMPv6 type {kind}"), fields.ethertype(IPV6).protocol(ICMPV6))
+        let fields = icmpv6(|set, mask| _ = set.w().icmpv6_type(if mask { u8::MAX } else { kind }));
+        self.and(format_args!("ICMPv6 type {kind}"), fields)
     }
 
-    /// Code of ICMPv6.
+    /// Code of ICMPv6. Code 0 with a type, or with [`fragments(false)`](Self::fragments).
     pub fn icmpv6_code(self, code: u8) -> Self {
-        let fields = Fields::none().misc3(|set, mask| _ = set.w().icmpv6_code(if mask { u8::MAX } else { code }));
-        self.and(format_args!("ICMPv6 code {code}"), fields.ethertype(IPV6).protocol(ICMPV6))
+        let fields = icmpv6(|set, mask| _ = set.w().icmpv6_code(if mask { u8::MAX } else { code }));
+        self.and(format_args!("ICMPv6 code {code}"), fields)
+    }
+
+    /// As [`icmp_header_data`](Self::icmp_header_data), of ICMPv6.
+    pub fn icmpv6_header_data(self, data: u32, mask: u32) -> Self {
+        let fields = icmpv6(|set, is_mask| _ = set.w().icmpv6_header_data(if is_mask { mask } else { data & mask }));
+        self.and(format_args!("ICMPv6 header data {data:#x} of {mask:#x}"), fields)
     }
 
     /// Security parameters index of ESP.
@@ -240,6 +254,16 @@ impl FlowMatch {
     pub fn mpls_over_gre_ttl(self, ttl: u8) -> Self {
         self.and(format_args!("MPLS over GRE time to live {ttl}"), mpls_over_gre(ttl_of(ttl)))
     }
+}
+
+/// Fields of ICMP, of IPv4.
+fn icmp(fill: impl Fn(&mut FteMatchSetMisc3, bool)) -> Fields {
+    Fields::of(Header::Icmp).misc3(fill).ethertype(IPV4).protocol(ICMP)
+}
+
+/// Fields of ICMPv6.
+fn icmpv6(fill: impl Fn(&mut FteMatchSetMisc3, bool)) -> Fields {
+    Fields::of(Header::Icmp).misc3(fill).ethertype(IPV6).protocol(ICMPV6)
 }
 
 /// Sets a field of an MPLS header, or its mask.

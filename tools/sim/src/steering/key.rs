@@ -8,7 +8,7 @@ use mlx5_prm::flow::{
 use mlx5_prm::layout::Layout;
 
 use super::modify::Registers;
-use super::payload::{self, Bth, Geneve, Gre, Gtpu, VxlanGpe};
+use super::payload::{self, Bth, Geneve, Gre, Gtpu, Icmp, VxlanGpe};
 use crate::ethernet::{Headers, Tag, Tunnel, VxlanPorts};
 use crate::profile::flex_parser;
 
@@ -149,9 +149,11 @@ fn misc3(frame: &[u8], headers: &Headers, inner: Option<&Headers>) -> FteMatchSe
     if let Some(l4) = inner.and_then(|inner| inner.l4) {
         misc.w().inner_tcp_seq_num(l4.tcp_sequence).inner_tcp_ack_num(l4.tcp_acknowledgement);
     }
-    match (headers.ip.is_some_and(|ip| ip.is_v4), payload::icmp(frame, headers)) {
-        (true, Some([kind, code])) => _ = misc.w().icmp_type(kind).icmp_code(code),
-        (false, Some([kind, code])) => _ = misc.w().icmpv6_type(kind).icmpv6_code(code),
+    match (headers.ip.is_some_and(|ip| ip.is_v4), Icmp::of(frame, headers)) {
+        (true, Some(Icmp { kind, code, data })) => _ = misc.w().icmp_type(kind).icmp_code(code).icmp_header_data(data),
+        (false, Some(Icmp { kind, code, data })) => {
+            misc.w().icmpv6_type(kind).icmpv6_code(code).icmpv6_header_data(data);
+        }
         (_, None) => {}
     }
     if let Some(VxlanGpe { vni, next_protocol }) = VxlanGpe::of(frame, headers) {
@@ -300,6 +302,7 @@ fn supported_mpls(bits: u8) -> FteMatchMpls {
 
 fn supported_misc3(protocols: u32) -> FteMatchSetMisc3 {
     let byte = |protocol: u32| if protocols & protocol != 0 { u8::MAX } else { 0 };
+    let word = |protocol: u32| if protocols & protocol != 0 { u32::MAX } else { 0 };
     let mut misc = FteMatchSetMisc3::ZERO;
     // No capability governs TCP's numbers.
     misc.w()
@@ -311,9 +314,11 @@ fn supported_misc3(protocols: u32) -> FteMatchSetMisc3 {
         .icmp_code(byte(flex_parser::ICMP))
         .icmpv6_type(byte(flex_parser::ICMPV6))
         .icmpv6_code(byte(flex_parser::ICMPV6))
+        .icmp_header_data(word(flex_parser::ICMP))
+        .icmpv6_header_data(word(flex_parser::ICMPV6))
         .outer_vxlan_gpe_vni(if protocols & flex_parser::VXLAN_GPE != 0 { 0xff_ffff } else { 0 })
         .outer_vxlan_gpe_next_protocol(byte(flex_parser::VXLAN_GPE))
-        .gtpu_teid(if protocols & flex_parser::GTPU != 0 { u32::MAX } else { 0 })
+        .gtpu_teid(word(flex_parser::GTPU))
         .gtpu_msg_type(byte(flex_parser::GTPU));
     misc
 }

@@ -119,10 +119,21 @@ impl Gtpu {
     }
 }
 
-/// Type and code of ICMP, of the IP version of the headers.
-pub(super) fn icmp(frame: &[u8], headers: &Headers) -> Option<[u8; 2]> {
-    let number = if headers.ip?.is_v4 { ip_number::ICMP } else { ip_number::IPV6_ICMP };
-    of_protocol(frame, headers, number)?.first_chunk().copied()
+/// ICMP, of the IP version of the headers.
+pub(super) struct Icmp {
+    pub kind: u8,
+    pub code: u8,
+    /// What follows the checksum: of an echo, identifier and sequence number, as rdma-core's dr_ste_v0.c and DPDK have
+    /// them.
+    pub data: u32,
+}
+
+impl Icmp {
+    pub fn of(frame: &[u8], headers: &Headers) -> Option<Icmp> {
+        let number = if headers.ip?.is_v4 { ip_number::ICMP } else { ip_number::IPV6_ICMP };
+        let [kind, code, _, _, data @ ..]: [u8; 8] = *of_protocol(frame, headers, number)?.first_chunk()?;
+        Some(Icmp { kind, code, data: u32::from_be_bytes(data) })
+    }
 }
 
 /// The first label stack entry of MPLS over Ethernet: label, traffic class, bottom of stack, time to live.
@@ -247,5 +258,36 @@ mod tests {
             frame[20] = 0x20;
             assert!(has_none(&frame, mpls_over_udp) && has_none(&frame, mpls_over_gre));
         }
+    }
+
+    /// A frame of an IPv6 packet with this next header, with the payload as hexadecimal digits.
+    fn ipv6(next: u8, payload: &str) -> Vec<u8> {
+        let payload = bytes(payload);
+        let mut frame = bytes("020000000002 020000000001 86dd 60000000 0000 00 40");
+        frame[18..20].copy_from_slice(&(payload.len() as u16).to_be_bytes());
+        frame[20] = next;
+        [frame, vec![0xfd; 16], vec![0xfe; 16], payload].concat()
+    }
+
+    #[test]
+    fn the_data_of_icmp_is_what_follows_its_checksum() {
+        // Echo requests of identifier 0x1234, number 5.
+        let (four, six) = (ipv4(1, "08 00 abcd 1234 0005 70696e67"), ipv6(58, "80 00 abcd 1234 0005 70696e67"));
+        for (frame, before, of) in [(&four, BEFORE, 8), (&six, 14 + 40, 0x80)] {
+            let Icmp { kind, code, data } = whole(frame, before + 8, Icmp::of);
+            assert_eq!((kind, code, data), (of, 0, 0x1234_0005));
+        }
+        // Destination unreachable, fragmentation needed: the next hop's MTU is at its end.
+        let unreachable = ipv4(1, "03 04 abcd 0000 05dc 45");
+        let Icmp { kind, code, data } = whole(&unreachable, BEFORE + 8, Icmp::of);
+        assert_eq!((kind, code, data), (3, 4, 1500));
+        // ICMP of the other version of IP, and a fragment.
+        assert!(has_none(&ipv4(58, "80 00 abcd 1234 0005"), Icmp::of));
+        assert!(has_none(&ipv6(1, "08 00 abcd 1234 0005"), Icmp::of));
+        let mut fragment = four;
+        fragment[20] = 0x20;
+        assert!(has_none(&fragment, Icmp::of));
+        let later = ipv6(44, "3a 00 0008 00000007 80 00 abcd 1234 0005");
+        assert!(has_none(&later, Icmp::of));
     }
 }

@@ -132,7 +132,7 @@ const GENERAL: &[Honoured] = &[
     ("max_flow_counter_15_0", "steering/mod.rs", ".max_flow_counter_15_0()"),
     ("flow_counter_bulk_alloc", "firmware/flow.rs", "general.flow_counter_bulk_alloc()"),
     ("log_max_flow_counter_bulk", "firmware/flow.rs", "general.log_max_flow_counter_bulk()"),
-    ("flex_parser_protocols", "steering/payload.rs", "fn icmp("),
+    ("flex_parser_protocols", "steering/key.rs", "supported_misc3(announced.protocols)"),
 ];
 
 const ETHERNET: &[Honoured] = &[
