@@ -146,8 +146,21 @@ fn gtpu(kind: u8, teid: u32) -> Vec<u8> {
     udp(GTPU, &[&[0x30, kind], &(packet.len() as u16).to_be_bytes(), &teid.to_be_bytes(), packet])
 }
 
+/// GTP-U with these flags, sequence number, N-PDU number and extension header: its type, and a word.
+fn gtpu_of(flags: u8, sequence: u16, n_pdu: u8, extension: (u8, u32)) -> Vec<u8> {
+    let packet = &udp(9, &[b"of a user"])[14..];
+    let options = [&sequence.to_be_bytes()[..], &[n_pdu, extension.0], &extension.1.to_be_bytes()].concat();
+    let options = if flags & 4 != 0 { &options[..] } else { &options[..4] };
+    let length = (options.len() + packet.len()) as u16;
+    udp(GTPU, &[&[0x30 | flags, 255], &length.to_be_bytes(), &[0, 0, 0, 7], options, packet])
+}
+
 fn vxlan_gpe(next: u8, vni: u32) -> Vec<u8> {
-    udp(VXLAN_GPE, &[&[0x0c, 0, 0, next], &(vni << 8).to_be_bytes(), &udp(9, &[b"inside"])])
+    vxlan_gpe_of(0x0c, next, vni)
+}
+
+fn vxlan_gpe_of(flags: u8, next: u8, vni: u32) -> Vec<u8> {
+    udp(VXLAN_GPE, &[&[flags, 0, 0, next], &(vni << 8).to_be_bytes(), &udp(9, &[b"inside"])])
 }
 
 /// A RoCE packet of this opcode to this queue pair, with room for its ICRC.
@@ -248,6 +261,30 @@ const CASES: &[Case] = &[
            frame: |n| gtpu(255, n) },
     Case { name: "GTP-U type", values: [0xff, 0x1a], matched: |n| all().gtpu_message_type(n as u8),
            frame: |n| gtpu(n as u8, 5) },
+    Case { name: "GTP-U length", values: [0x1234, 0xedcb], matched: |n| all().gtpu_length(n as u16),
+           frame: |n| udp(GTPU, &[&[0x30, 255], &(n as u16).to_be_bytes(), &[0, 0, 0, 7], &[0; 40]]) },
+    Case { name: "GTP-U flag E", values: [0, 1], matched: |n| all().gtpu_has_extension(n != 0),
+           frame: |n| gtpu_of(1 | (n as u8) << 2, 0, 0, (0x85, 5)) },
+    Case { name: "GTP-U flag S", values: [0, 1], matched: |n| all().gtpu_has_sequence(n != 0),
+           frame: |n| gtpu_of(1 | (n as u8) << 1, 0, 0, (0, 5)) },
+    Case { name: "GTP-U flag PN", values: [0, 1], matched: |n| all().gtpu_has_n_pdu(n != 0),
+           frame: |n| gtpu_of(2 | n as u8, 0, 0, (0, 5)) },
+    Case { name: "GTP-U sequence", values: [0x1234, 0xedcb], matched: |n| all().gtpu_sequence(n as u16),
+           frame: |n| gtpu_of(2, n as u16, 0, (0, 5)) },
+    Case { name: "GTP-U N-PDU", values: [0x12, 0xed], matched: |n| all().gtpu_n_pdu(n as u8),
+           frame: |n| gtpu_of(1, 0, n as u8, (0, 5)) },
+    Case { name: "type of the extension", values: [0x85, 0x7a], matched: |n| all().gtpu_extension(n as u8, 0, 0),
+           frame: |n| gtpu_of(4, 0, 0, (n as u8, 0x0110_0900)) },
+    Case { name: "word of the extension", values: [0x1234_5678, 0xedcb_a987],
+           matched: |n| all().gtpu_extension(0x20, n, u32::MAX), frame: |n| gtpu_of(4, 0, 0, (0x20, n)) },
+    Case { name: "PDU type", values: [5, 10], matched: |n| all().gtpu_pdu_type(n as u8),
+           frame: |n| gtpu_of(4, 0, 0, (0x85, 0x0100_0900 | n << 20)) },
+    Case { name: "QFI", values: [0x15, 0x2a], matched: |n| all().gtpu_qfi(n as u8),
+           frame: |n| gtpu_of(4, 0, 0, (0x85, 0x0110_c000 | n << 8)) },
+    Case { name: "VXLAN-GPE flags", values: [0x0c, 0xf3], matched: |n| all().vxlan_gpe_flags(n as u8, 0xff),
+           frame: |n| vxlan_gpe_of(n as u8, 3, 7) },
+    Case { name: "VXLAN-GPE OAM", values: [0x0c, 0x0d], matched: |n| all().vxlan_gpe_flags(n as u8, 1),
+           frame: |n| vxlan_gpe_of(n as u8, 3, 7) },
     Case { name: "VXLAN-GPE network", values: [0x12_3456, 0xed_cba9], matched: |n| all().vxlan_gpe(n),
            frame: |n| vxlan_gpe(3, n) },
     Case { name: "VXLAN-GPE protocol", values: [3, 0xfc], matched: |n| all().vxlan_gpe_next_protocol(n as u8),
@@ -317,6 +354,12 @@ fn headers_of_other_protocols_are_not_taken_for_the_fields() {
         (all().gre_key(5), ipv4(ip_number::GRE, &later_gre)),
         (all().gre_key(0), gre(false, None, false, 0x6558)),
         (all().gtpu_teid(7), gtp_of_another_version),
+        (all().gtpu_n_pdu(0), gtpu(255, 7)),
+        (all().gtpu_sequence(0xabcd), gtpu_of(1, 0xabcd, 0, (0, 0))),
+        (all().gtpu_qfi(0), gtpu_of(3, 0, 0, (0x85, 0))),
+        (all().gtpu_qfi(0), gtpu_of(4, 0, 0, (0, 0))),
+        (all().gtpu_qfi(5), gtpu_of(4, 0, 0, (0x20, 0x0110_0500))),
+        (all().vxlan_gpe_flags(8, 0xff), vxlan(&udp(9, &[b"inside"]))),
         (all().geneve(7), later_geneve),
         (all().geneve(7), vxlan_gpe(3, 7)),
         (all().icmp_type(8), ipv6(0, ip_number::ICMP, &[8, 0, 0, 0, 0, 1, 0, 2])),
@@ -468,6 +511,12 @@ fn fields_that_a_card_does_not_announce_are_refused_by_name() {
         (all().vxlan_gpe_next_protocol(5), flex(7)),
         (all().gtpu_teid(5), flex(11)),
         (all().gtpu_message_type(5), flex(11)),
+        (all().vxlan_gpe_flags(0, 1), flex(7)),
+        (all().gtpu_has_extension(false), flex(11)),
+        (all().gtpu_sequence(5), flex(16)),
+        (all().gtpu_n_pdu(5), flex(16)),
+        (all().gtpu_qfi(5), flex(17)),
+        (all().gtpu_length(5), flex(18)),
         (all().ipv4_header_words(6), "ft_field_support_2_nic_receive.outer_ipv4_ihl".into()),
         (inner(all().ipv4_header_words(6)), "ft_field_support_2_nic_receive.inner_ipv4_ihl".into()),
         (all().bth_destination_qp(5), field("bth_dst_qp")),
@@ -488,6 +537,8 @@ fn values_that_are_too_wide_and_fields_that_tunnels_have_not_are_refused() {
         (all().geneve(1 << 24), 24),
         (all().geneve_option_words(64), 6),
         (all().vxlan_gpe(1 << 24), 24),
+        (all().gtpu_pdu_type(16), 4),
+        (all().gtpu_qfi(64), 6),
         (all().bth_destination_qp(1 << 24), 24),
         (all().mpls_label(1 << 20), 20),
         (all().mpls_traffic_class(8), 3),
@@ -505,6 +556,8 @@ fn values_that_are_too_wide_and_fields_that_tunnels_have_not_are_refused() {
         (all().inner(all().icmp_type(8)), "ICMP type 8"),
         (all().inner(all().icmp_header_data(8, 15)), "ICMP header data 0x8 of 0xf"),
         (all().inner(all().gre_key(8)), "GRE key 0x8"),
+        (all().inner(all().gtpu_qfi(8)), "GTP-U QFI 8"),
+        (all().inner(all().vxlan_gpe_flags(8, 8)), "VXLAN-GPE flags 0x8 of 0x8"),
         (all().inner(all().esp_spi(8)), "ESP SPI 0x8"),
         (all().inner(all().bth_opcode(0x81)), "RoCE opcode 0x81"),
         (all().inner(all().mpls_ttl(8)), "MPLS time to live 8"),

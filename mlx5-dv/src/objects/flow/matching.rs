@@ -138,7 +138,7 @@ impl FlowMatch {
         self
     }
 
-    fn wrong(mut self, mistake: Invalid) -> Self {
+    pub(super) fn wrong(mut self, mistake: Invalid) -> Self {
         self.mistake.get_or_insert(mistake);
         self
     }
@@ -496,6 +496,17 @@ mod tests {
             text(FlowMatch::new().bth_opcode(4).geneve(7)),
             "no frame has both RoCE opcode 0x04 and GENEVE network 7"
         );
+        let session = FlowMatch::new().gtpu_qfi(0);
+        assert_eq!(
+            text(session.clone().gtpu_has_extension(false)),
+            "no frame has both GTP-U QFI 0 and GTP-U without extension headers"
+        );
+        assert_eq!(
+            text(session.clone().gtpu_extension(0x20, 0, 0)),
+            "no frame has both GTP-U QFI 0 and GTP-U extension header 0x20 with 0x0 of 0x0"
+        );
+        assert_eq!(text(session.clone().gtpu_qfi(1)), "no frame has both GTP-U QFI 0 and GTP-U QFI 1");
+        session.gtpu_pdu_type(1).gtpu_sequence(5).gtpu_has_n_pdu(false).gtpu_length(40).check().unwrap();
         // Outside and inside are two frames.
         FlowMatch::new().vxlan(7).inner(tcp).check().unwrap();
         FlowMatch::new().destination_ip(ten).destination_net(ten, 8).check().unwrap();
@@ -611,6 +622,7 @@ mod tests {
         assert!(text(FlowMatch::new().source_net(Ipv4Addr::LOCALHOST.into(), 33)).contains("at most 32"));
         assert!(text(FlowMatch::new().source_net(Ipv6Addr::LOCALHOST.into(), 129)).contains("at most 128"));
         assert!(text(FlowMatch::new().metadata(8, 0, 0)).contains("at most 7"));
+        assert!(text(FlowMatch::new().gtpu_extension(0, 5, 7)).starts_with("extension header type is 0"));
         let in_tunnel = FlowMatch::new().inner(FlowMatch::new().vxlan(4));
         assert_eq!(text(in_tunnel), "VXLAN network 4 is no field that is matched inside a tunnel");
         let (criteria, mut value) = (FteMatchParam::ZERO, FteMatchParam::ZERO);

@@ -4,6 +4,7 @@ use mlx5_prm::flow::{FteMatchMpls, FteMatchSetMisc3, GreKey};
 
 use super::fields::{Fields, Header, IPV4, IPV6, TCP};
 use super::matching::FlowMatch;
+use crate::error::Invalid;
 
 /// EtherType, and protocol type in GRE.
 const MPLS: u16 = 0x8847;
@@ -18,6 +19,12 @@ const VXLAN_GPE_PORT: u16 = 4790;
 const ROCE_PORT: u16 = 4791;
 const GENEVE_PORT: u16 = 6081;
 const MPLS_PORT: u16 = 6635;
+/// Flags of GTP-U: an extension header, a sequence number, an N-PDU number.
+const GTPU_EXTENSION: u8 = 4;
+const GTPU_SEQUENCE: u8 = 2;
+const GTPU_N_PDU: u8 = 1;
+/// GTP-U's extension header with information of a PDU session. 3GPP TS 29.281, DPDK's mlx5_flow_dv.c.
+const GTPU_PDU_SESSION: u8 = 0x85;
 
 impl FlowMatch {
     /// Length of IPv4's header with options, in words of four bytes: 5 without options. 4 bits. In tables of received
@@ -168,6 +175,14 @@ impl FlowMatch {
         self.and(format_args!("VXLAN-GPE of {protocol}"), fields.datagram(VXLAN_GPE_PORT))
     }
 
+    /// First byte of VXLAN-GPE, its version and flags: those bits of `mask` are as in `flags`. 0x08 is set where the
+    /// network is valid, 0x04 where the next protocol is, 0x01 in control packets (OAM).
+    pub fn vxlan_gpe_flags(self, flags: u8, mask: u8) -> Self {
+        let fields = Fields::none()
+            .misc3(|set, is_mask| _ = set.w().outer_vxlan_gpe_flags(if is_mask { mask } else { flags & mask }));
+        self.and(format_args!("VXLAN-GPE flags {flags:#x} of {mask:#x}"), fields.datagram(VXLAN_GPE_PORT))
+    }
+
     /// Tunnel endpoint identifier of GTP-U.
     pub fn gtpu_teid(self, teid: u32) -> Self {
         let fields = Fields::none().misc3(|set, mask| _ = set.w().gtpu_teid(if mask { u32::MAX } else { teid }));
@@ -178,6 +193,66 @@ impl FlowMatch {
     pub fn gtpu_message_type(self, kind: u8) -> Self {
         let fields = Fields::none().misc3(|set, mask| _ = set.w().gtpu_msg_type(if mask { u8::MAX } else { kind }));
         self.and(format_args!("GTP-U message type {kind}"), fields.datagram(GTPU_PORT))
+    }
+
+    /// Length of GTP-U's message behind the first eight bytes of its header.
+    pub fn gtpu_length(self, length: u16) -> Self {
+        let bits = |is_mask| if is_mask { u16::MAX } else { length };
+        let fields = Fields::none().misc3(|set, mask| _ = set.w().gtpu_dw_0(bits(mask).into()));
+        self.and(format_args!("GTP-U length {length}"), fields.datagram(GTPU_PORT))
+    }
+
+    /// GTP-U whose header may be followed by extension headers (flag E), or not.
+    pub fn gtpu_has_extension(self, wanted: bool) -> Self {
+        let name = if wanted { "GTP-U with extension headers" } else { "GTP-U without extension headers" };
+        self.and(name, gtpu_flag(GTPU_EXTENSION, wanted))
+    }
+
+    /// GTP-U with a sequence number (flag S), or without one.
+    pub fn gtpu_has_sequence(self, wanted: bool) -> Self {
+        let name = if wanted { "GTP-U with a sequence number" } else { "GTP-U without a sequence number" };
+        self.and(name, gtpu_flag(GTPU_SEQUENCE, wanted))
+    }
+
+    /// GTP-U with an N-PDU number (flag PN), or without one.
+    pub fn gtpu_has_n_pdu(self, wanted: bool) -> Self {
+        let name = if wanted { "GTP-U with an N-PDU number" } else { "GTP-U without an N-PDU number" };
+        self.and(name, gtpu_flag(GTPU_N_PDU, wanted))
+    }
+
+    /// GTP-U with this sequence number.
+    pub fn gtpu_sequence(self, number: u16) -> Self {
+        let fields = gtpu_option(GTPU_SEQUENCE, number.into(), u16::MAX.into(), 16);
+        self.and(format_args!("GTP-U sequence number {number}"), fields)
+    }
+
+    /// GTP-U with this N-PDU number.
+    pub fn gtpu_n_pdu(self, number: u8) -> Self {
+        let fields = gtpu_option(GTPU_N_PDU, number.into(), u8::MAX.into(), 8);
+        self.and(format_args!("GTP-U N-PDU number {number}"), fields)
+    }
+
+    /// GTP-U whose first extension header is of this type, with the first word of that: its bits of `mask` are as in
+    /// `word`. The upper byte is the extension header's length in words.
+    pub fn gtpu_extension(self, kind: u8, word: u32, mask: u32) -> Self {
+        if kind == 0 {
+            // Which says that there is none.
+            return self.wrong(Invalid::out_of_range("extension header type", 0, 1..=255, "GTP-U"));
+        }
+        let name = format!("GTP-U extension header {kind:#x} with {word:#x} of {mask:#x}");
+        self.and(name, gtpu_extension(kind, word, mask))
+    }
+
+    /// Type of the PDU session's information (3GPP TS 38.415) in a GTP-U packet, 4 bits: 0 downlink, 1 uplink.
+    pub fn gtpu_pdu_type(self, kind: u8) -> Self {
+        let fields = gtpu_extension(GTPU_PDU_SESSION, u32::from(kind & 0xf) << 20, 0xf << 20);
+        self.and_within("GTP-U PDU type", kind.into(), 4, fields)
+    }
+
+    /// QoS flow identifier of the PDU session (3GPP TS 38.415) that a GTP-U packet is of, 6 bits.
+    pub fn gtpu_qfi(self, flow: u8) -> Self {
+        let fields = gtpu_extension(GTPU_PDU_SESSION, u32::from(flow & 0x3f) << 8, 0x3f << 8);
+        self.and_within("GTP-U QFI", flow.into(), 6, fields)
     }
 
     /// Destination queue pair of RoCE packets, 24 bits. For frames that are sent: those that are received go to the
@@ -254,6 +329,23 @@ impl FlowMatch {
     pub fn mpls_over_gre_ttl(self, ttl: u8) -> Self {
         self.and(format_args!("MPLS over GRE time to live {ttl}"), mpls_over_gre(ttl_of(ttl)))
     }
+}
+
+/// A flag of GTP-U.
+fn gtpu_flag(flag: u8, wanted: bool) -> Fields {
+    let fields = Fields::none().misc3(|set, mask| _ = set.w().gtpu_msg_flags(if mask || wanted { flag } else { 0 }));
+    fields.datagram(GTPU_PORT)
+}
+
+/// A part of GTP-U's third word, with the flag that says that it is valid.
+fn gtpu_option(flag: u8, value: u32, mask: u32, shift: u32) -> Fields {
+    gtpu_flag(flag, true).misc3(|set, is_mask| _ = set.w().gtpu_dw_2(if is_mask { mask } else { value } << shift))
+}
+
+/// The first word of the first extension header, which is of this type.
+fn gtpu_extension(kind: u8, word: u32, mask: u32) -> Fields {
+    gtpu_option(GTPU_EXTENSION, kind.into(), u8::MAX.into(), 0)
+        .misc3(|set, is_mask| _ = set.w().gtpu_first_ext_dw_0(if is_mask { mask } else { word & mask }))
 }
 
 /// Fields of ICMP, of IPv4.

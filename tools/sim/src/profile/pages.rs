@@ -22,7 +22,11 @@ pub(crate) mod flex_parser {
     pub(crate) const ICMP: u32 = 1 << 8;
     pub(crate) const ICMPV6: u32 = 1 << 9;
     pub(crate) const GTPU: u32 = 1 << 11;
-    pub(super) const ALL: u32 = MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | ICMP | ICMPV6 | GTPU;
+    pub(crate) const GTPU_DW_2: u32 = 1 << 16;
+    pub(crate) const GTPU_FIRST_EXT_DW_0: u32 = 1 << 17;
+    pub(crate) const GTPU_DW_0: u32 = 1 << 18;
+    const GTPU_WORDS: u32 = GTPU_DW_0 | GTPU_DW_2 | GTPU_FIRST_EXT_DW_0;
+    pub(super) const ALL: u32 = MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | ICMP | ICMPV6 | GTPU | GTPU_WORDS;
 }
 
 /// General capabilities, for `2^log_max_qp` queue pairs and a timer of `khz`.

@@ -156,11 +156,18 @@ fn misc3(frame: &[u8], headers: &Headers, inner: Option<&Headers>) -> FteMatchSe
         }
         (_, None) => {}
     }
-    if let Some(VxlanGpe { vni, next_protocol }) = VxlanGpe::of(frame, headers) {
-        misc.w().outer_vxlan_gpe_vni(vni).outer_vxlan_gpe_next_protocol(next_protocol);
+    if let Some(VxlanGpe { flags, vni, next_protocol }) = VxlanGpe::of(frame, headers) {
+        misc.w().outer_vxlan_gpe_flags(flags).outer_vxlan_gpe_vni(vni).outer_vxlan_gpe_next_protocol(next_protocol);
     }
-    if let Some(Gtpu { message_type, teid }) = Gtpu::of(frame, headers) {
-        misc.w().gtpu_msg_type(message_type).gtpu_teid(teid);
+    if let Some(Gtpu { first, teid, options, extension }) = Gtpu::of(frame, headers) {
+        let [head, message_type, ..] = first.to_be_bytes();
+        misc.w()
+            .gtpu_msg_flags(head & payload::GTPU_FLAGS)
+            .gtpu_msg_type(message_type)
+            .gtpu_teid(teid)
+            .gtpu_dw_0(first)
+            .gtpu_dw_2(options)
+            .gtpu_first_ext_dw_0(extension);
     }
     misc
 }
@@ -318,8 +325,13 @@ fn supported_misc3(protocols: u32) -> FteMatchSetMisc3 {
         .icmpv6_header_data(word(flex_parser::ICMPV6))
         .outer_vxlan_gpe_vni(if protocols & flex_parser::VXLAN_GPE != 0 { 0xff_ffff } else { 0 })
         .outer_vxlan_gpe_next_protocol(byte(flex_parser::VXLAN_GPE))
+        .outer_vxlan_gpe_flags(byte(flex_parser::VXLAN_GPE))
         .gtpu_teid(word(flex_parser::GTPU))
-        .gtpu_msg_type(byte(flex_parser::GTPU));
+        .gtpu_msg_type(byte(flex_parser::GTPU))
+        .gtpu_msg_flags(byte(flex_parser::GTPU) & payload::GTPU_FLAGS)
+        .gtpu_dw_0(word(flex_parser::GTPU_DW_0))
+        .gtpu_dw_2(word(flex_parser::GTPU_DW_2))
+        .gtpu_first_ext_dw_0(word(flex_parser::GTPU_FIRST_EXT_DW_0));
     misc
 }
 

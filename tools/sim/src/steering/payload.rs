@@ -94,6 +94,8 @@ impl Geneve {
 
 /// VXLAN-GPE.
 pub(super) struct VxlanGpe {
+    /// Version, and which fields are valid.
+    pub flags: u8,
     pub vni: u32,
     pub next_protocol: u8,
 }
@@ -101,21 +103,38 @@ pub(super) struct VxlanGpe {
 impl VxlanGpe {
     pub fn of(frame: &[u8], headers: &Headers) -> Option<VxlanGpe> {
         let bytes: &[u8; 8] = of_port(frame, headers, VXLAN_GPE_PORT)?.first_chunk()?;
-        Some(VxlanGpe { vni: three(bytes, 4), next_protocol: bytes[3] })
+        Some(VxlanGpe { flags: bytes[0], vni: three(bytes, 4), next_protocol: bytes[3] })
     }
 }
 
-/// GTP-U: version 1 of GTP, with protocol type 1.
+/// Flags of GTP-U, in its first byte: an extension header follows, sequence number, N-PDU number. DPDK matches these
+/// bits of `gtpu_msg_flags` alone (`MLX5_GTP_FLAGS_MASK`).
+pub(super) const GTPU_FLAGS: u8 = 7;
+const GTPU_HAS_EXTENSION: u32 = 4;
+
+/// GTP-U: version 1 of GTP, with protocol type 1. By words, as rdma-core's mlx5_ifc.h and DPDK's mlx5_prm.h have them
+/// (`header_gtp`, `header_opt_gtp`, `header_gtp_psc`).
 pub(super) struct Gtpu {
-    pub message_type: u8,
+    /// Version and flags, type and length of the message.
+    pub first: u32,
+    /// Tunnel endpoint identifier.
     pub teid: u32,
+    /// Sequence number, N-PDU number, type of the first extension header; 0 where no flag is set, as it is not there.
+    pub options: u32,
+    /// The first word of the first extension header; 0 if there is none.
+    pub extension: u32,
 }
 
 impl Gtpu {
     pub fn of(frame: &[u8], headers: &Headers) -> Option<Gtpu> {
-        let bytes: &[u8; 8] = of_port(frame, headers, GTPU_PORT)?.first_chunk()?;
-        let teid = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-        Some(Gtpu { message_type: bytes[1], teid }).filter(|_| bytes[0] >> 4 == 3)
+        let bytes = of_port(frame, headers, GTPU_PORT)?;
+        let word = |number: usize| Some(u32::from_be_bytes(*bytes.get(4 * number..)?.first_chunk()?));
+        let (first, teid) = (word(0)?, word(1)?);
+        let flags = first >> 24 & u32::from(GTPU_FLAGS);
+        let options = if flags != 0 { word(2)? } else { 0 };
+        let has_extension = flags & GTPU_HAS_EXTENSION != 0 && options as u8 != 0;
+        let extension = word(3).filter(|_| has_extension).unwrap_or(0);
+        Some(Gtpu { first, teid, options, extension }).filter(|_| first >> 28 == 3)
     }
 }
 
@@ -289,5 +308,46 @@ mod tests {
         assert!(has_none(&fragment, Icmp::of));
         let later = ipv6(44, "3a 00 0008 00000007 80 00 abcd 1234 0005");
         assert!(has_none(&later, Icmp::of));
+    }
+
+    #[test]
+    fn words_of_gtp_u_are_there_where_its_flags_say_so() {
+        let words = |frame: &[u8], len: usize| {
+            let Gtpu { first, teid, options, extension } = whole(frame, BEFORE_UDP + len, Gtpu::of);
+            [first, teid, options, extension]
+        };
+        let packet = "45000014";
+        assert_eq!(words(&udp(2152, &format!("30 ff 0004 12345678 {packet}")), 8), [0x30ff_0004, 0x1234_5678, 0, 0]);
+        // PDU session container, uplink, QoS flow 9: TS 38.415.
+        let session = "34 ff 0010 12345678 0000 00 85 01 10 09 00";
+        let session = udp(2152, &format!("{session} {packet}"));
+        let with_extension = [0x34ff_0010, 0x1234_5678, 0x85, 0x0110_0900];
+        // Without its extension header GTP-U is whole.
+        assert_eq!(words(&session, 12), [with_extension[0], with_extension[1], with_extension[2], 0]);
+        let key = |frame: &[u8]| {
+            let Gtpu { first, teid, options, extension } = Gtpu::of(frame, &Headers::of(frame)).unwrap();
+            [first, teid, options, extension]
+        };
+        for cut in BEFORE_UDP + 12..BEFORE_UDP + 16 {
+            assert_eq!(key(&session[..cut])[3], 0, "{cut} bytes");
+        }
+        assert_eq!(key(&session[..BEFORE_UDP + 16]), with_extension);
+        // A sequence number: the type of an extension header without flag E says nothing.
+        let numbered = udp(2152, &format!("32 ff 0008 00000007 abcd 00 85 {packet}"));
+        assert_eq!(words(&numbered, 12), [0x32ff_0008, 7, 0xabcd_0085, 0]);
+        // Flag E, and no extension header.
+        let none = udp(2152, &format!("34 ff 0008 00000007 0000 00 00 {packet}"));
+        assert_eq!(words(&none, 12), [0x34ff_0008, 7, 0, 0]);
+        for (port, head) in [(2152, "50"), (2152, "20"), (2153, "30")] {
+            assert!(has_none(&udp(port, &format!("{head} ff 0004 12345678 {packet}")), Gtpu::of), "{port} {head}");
+        }
+    }
+
+    #[test]
+    fn flags_of_vxlan_gpe_are_its_first_byte() {
+        let frame = udp(4790, "0c 0000 03 123456 00 020000000002");
+        let VxlanGpe { flags, vni, next_protocol } = whole(&frame, BEFORE_UDP + 8, VxlanGpe::of);
+        assert_eq!((flags, vni, next_protocol), (0x0c, 0x12_3456, 3));
+        assert!(has_none(&udp(4789, "0c 0000 03 123456 00"), VxlanGpe::of));
     }
 }

@@ -387,6 +387,7 @@ fn frames_of_all_fields() -> Vec<(Vec<u8>, bool)> {
         (to_port(4790, &[255; 8]), true),
         (to_port(4791, &[255; 12]), true),
         (to_port(2152, &[&[0x30][..], &[255; 7]].concat()), true),
+        (to_port(2152, &[&[0x37][..], &[255; 15]].concat()), true),
     ]
 }
 
