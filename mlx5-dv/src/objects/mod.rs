@@ -68,6 +68,7 @@ pub use doorbell::{AnyBlueFlame, AnyDoorbell, DoorbellKind, DoorbellMode, Leased
 pub use exclusive_region::ExclusiveRegion;
 pub use flow::actions::{FlowActions, FlowDestination, VlanTag};
 pub use flow::counter::{Counted, FlowAging, FlowCounter, FlowCounters};
+pub use flow::geneve::GeneveOption;
 pub use flow::group::FlowGroup;
 pub use flow::matcher::FlowMatcher;
 pub use flow::matching::FlowMatch;

@@ -7,6 +7,7 @@ mod ends;
 mod errors;
 mod fields;
 mod frames;
+mod geneve_option;
 mod header_changes;
 mod in_place;
 mod large;

@@ -36,5 +36,9 @@ pub fn count_of(input: &[u8]) -> Option<&'static str> {
 }
 
 fn count_of_general(obj_type: ObjType) -> Option<&'static str> {
-    (obj_type == ObjType::ReservedQpn).then_some("log_max_num_reserved_qpn")
+    match obj_type {
+        ObjType::ReservedQpn => Some("log_max_num_reserved_qpn"),
+        ObjType::GeneveTlvOpt => Some("max_geneve_tlv_options"),
+        _ => None,
+    }
 }

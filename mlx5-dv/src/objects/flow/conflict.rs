@@ -34,6 +34,10 @@ pub(super) fn implies(criteria: &FteMatchParam, value: &FteMatchParam, header: H
                 || misc3.icmp_header_data() != 0
                 || misc3.icmpv6_header_data() != 0
         }
+        Header::GeneveOption => {
+            value.misc_parameters().geneve_tlv_option_0_exist()
+                || value.misc_parameters_3().geneve_tlv_option_0_data() != 0
+        }
         Header::VlanTag => {
             let misc = value.misc_parameters();
             let tags = [is.cvlan_tag(), is.svlan_tag(), misc.outer_second_cvlan_tag(), misc.outer_second_svlan_tag()];
@@ -63,7 +67,7 @@ impl Frame {
             misc.gre_protocol() != 0,
             misc.vxlan_vni() != 0,
             misc.geneve_vni() != 0 || misc.geneve_protocol_type() != 0,
-            misc.geneve_opt_len() != 0 || misc.geneve_oam(),
+            misc.geneve_opt_len() != 0 || misc.geneve_oam() || misc.geneve_tlv_option_0_exist(),
             [misc2.outer_first_mpls_over_gre(), misc2.outer_first_mpls_over_udp()].iter().any(|entry| is_set(*entry)),
             misc.bth_opcode() != 0 || misc.bth_dst_qp() != 0 || misc.outer_esp_spi() != 0,
         ];

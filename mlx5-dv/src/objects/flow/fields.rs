@@ -19,6 +19,8 @@ pub(super) enum Header {
     VlanTag,
     /// That of ICMP, which cards do not look for in fragments.
     Icmp,
+    /// An option of GENEVE, among which others may be.
+    GeneveOption,
 }
 
 /// Which bits are looked at, and what they must be.

@@ -2,12 +2,15 @@
 
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, Ipv6Layout, Ipv6LayoutIpv4LayoutAuto};
 use mlx5_prm::layout::Layout;
 
 use super::conflict::{exclude, implies};
 use super::fields::{Fields, Header, IPV4, IPV6, PART, TCP, UDP, united};
+use super::geneve::GeneveOption;
+use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::check::fits;
@@ -47,6 +50,8 @@ pub struct FlowMatch {
     facts: Vec<Fact>,
     /// The first mistake.
     mistake: Option<Invalid>,
+    /// The option of GENEVE that fields are of.
+    option: Option<Arc<GeneveOption>>,
 }
 
 /// A field and its value, with what they imply.
@@ -88,7 +93,8 @@ fn octets(address: IpAddr) -> [u8; 16] {
 impl FlowMatch {
     /// All frames.
     pub fn new() -> Self {
-        FlowMatch { criteria: FteMatchParam::ZERO, value: FteMatchParam::ZERO, facts: Vec::new(), mistake: None }
+        let (criteria, value) = (FteMatchParam::ZERO, FteMatchParam::ZERO);
+        FlowMatch { criteria, value, facts: Vec::new(), mistake: None, option: None }
     }
 
     /// The match by the PRM's own fields: frames that have `value` in the bits of `criteria`. The error of its use is
@@ -98,7 +104,7 @@ impl FlowMatch {
         let mistake = outside.map(|offset| Invalid::OutsideCriteria { by: "its criteria".into(), offset });
         let fields = Fields { criteria: *criteria, value: *value, of: None };
         let fact = Fact { name: "fields of fte_match_param".into(), fields };
-        FlowMatch { criteria: *criteria, value: *value, facts: vec![fact], mistake }
+        FlowMatch { criteria: *criteria, value: *value, facts: vec![fact], mistake, option: None }
     }
 
     /// Whether frames can match.
@@ -120,6 +126,7 @@ impl FlowMatch {
         let requires = match header {
             Header::Ip => "ipv4() or ipv6() beside it, as frames without IP have 0 there",
             Header::Icmp => "fragments(false) beside it, as fragments have 0 there",
+            Header::GeneveOption => "geneve_has_option(true) beside it, as GENEVE without the option has 0 there",
             Header::VlanTag => "vlan() or service_vlan() beside it, as frames without a tag have 0 there",
         };
         Some(Invalid::Requires { what: fact.name.clone(), requires })
@@ -141,6 +148,16 @@ impl FlowMatch {
     pub(super) fn wrong(mut self, mistake: Invalid) -> Self {
         self.mistake.get_or_insert(mistake);
         self
+    }
+
+    /// As [`and`](Self::and), with fields of an option of GENEVE.
+    pub(super) fn and_of_option(mut self, option: &Arc<GeneveOption>, name: impl Display, fields: Fields) -> Self {
+        // A card has one option.
+        if self.option.as_ref().is_some_and(|own| !Arc::ptr_eq(own, option)) {
+            return self.wrong(Invalid::ForeignDevice { what: "the GENEVE options of a match" });
+        }
+        self.option = Some(Arc::clone(option));
+        self.and(name, fields)
     }
 
     /// As [`and`](Self::and), if `value` has no more than `bits` bits.
@@ -435,6 +452,16 @@ impl FlowMatch {
     /// `match_value`.
     pub fn value(&self) -> &FteMatchParam {
         &self.value
+    }
+
+    /// The option of GENEVE that it needs, if that is of `device`.
+    pub(super) fn option_of(&self, device: &Arc<Device>) -> Result<Option<Arc<GeneveOption>>, Error> {
+        match &self.option {
+            Some(option) if !Arc::ptr_eq(option.device(), device) => {
+                Err(Invalid::ForeignDevice { what: "GENEVE option and flow table" }.into())
+            }
+            option => Ok(option.clone()),
+        }
     }
 
     /// `match_criteria_enable`: bit n for the nth part of the criteria, if that is not empty.

@@ -4,6 +4,7 @@ pub(super) mod actions;
 mod conflict;
 pub(super) mod counter;
 mod fields;
+pub(super) mod geneve;
 pub(super) mod group;
 pub(super) mod matcher;
 pub(super) mod matching;

@@ -1,8 +1,11 @@
 //! Header fields of further protocols that flow rules match: GRE, GENEVE, MPLS, ICMP and others.
 
+use std::sync::Arc;
+
 use mlx5_prm::flow::{FteMatchMpls, FteMatchSetMisc3, GreKey};
 
 use super::fields::{Fields, Header, IPV4, IPV6, TCP};
+use super::geneve::GeneveOption;
 use super::matching::FlowMatch;
 use crate::error::Invalid;
 
@@ -159,6 +162,22 @@ impl FlowMatch {
     pub fn geneve_oam(self, wanted: bool) -> Self {
         let fields = Fields::none().misc(|set, mask| _ = set.w().geneve_oam(mask || wanted));
         self.and(format_args!("GENEVE OAM {}", u8::from(wanted)), fields.datagram(GENEVE_PORT))
+    }
+
+    /// GENEVE with this option, or without it.
+    pub fn geneve_has_option(self, option: &Arc<GeneveOption>, wanted: bool) -> Self {
+        let fields = Fields::none().misc(|set, mask| _ = set.w().geneve_tlv_option_0_exist(mask || wanted));
+        let name = format!("GENEVE {} option {}", if wanted { "with" } else { "without" }, name_of(option));
+        self.and_of_option(option, name, fields.datagram(GENEVE_PORT))
+    }
+
+    /// The first word of the data of this option of GENEVE: those bits of `mask` are as in `data`. Where all of these
+    /// are 0, with [`geneve_has_option`](Self::geneve_has_option).
+    pub fn geneve_option_data(self, option: &Arc<GeneveOption>, data: u32, mask: u32) -> Self {
+        let fields = Fields::of(Header::GeneveOption)
+            .misc3(|set, is_mask| _ = set.w().geneve_tlv_option_0_data(if is_mask { mask } else { data & mask }));
+        let name = format!("data {data:#x} of {mask:#x} in GENEVE option {}", name_of(option));
+        self.and_of_option(option, name, fields.datagram(GENEVE_PORT))
     }
 
     /// VXLAN-GPE of network `vni`, 24 bits.
@@ -329,6 +348,11 @@ impl FlowMatch {
     pub fn mpls_over_gre_ttl(self, ttl: u8) -> Self {
         self.and(format_args!("MPLS over GRE time to live {ttl}"), mpls_over_gre(ttl_of(ttl)))
     }
+}
+
+/// Class and type.
+fn name_of(option: &GeneveOption) -> String {
+    format!("{:#06x}/{:#04x}", option.class(), option.kind())
 }
 
 /// A flag of GTP-U.

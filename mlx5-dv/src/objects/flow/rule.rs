@@ -7,6 +7,7 @@ use mlx5_prm::flow::{FlowContext, FteMatchParam};
 use mlx5_prm::layout::{Be64, Layout};
 
 use super::actions::{Fate, FlowActions, FlowDestination};
+use super::geneve::GeneveOption;
 use super::group::FlowGroup;
 use super::matcher::{FlowMatcher, steering};
 use super::matching::FlowMatch;
@@ -24,6 +25,8 @@ const ALL: u8 = 0xf;
 pub struct FlowRule {
     location: Location,
     actions: FlowActions,
+    /// Kept for its fields, which would match nothing without it.
+    _option: Option<Arc<GeneveOption>>,
 }
 
 /// Location of a rule.
@@ -83,6 +86,7 @@ impl FlowRule {
         actions.check(device)?;
         actions.check_for(group.table())?;
         matched.check_criteria(group.criteria(), &group.name())?;
+        let option = matched.option_of(device)?;
         actions.announce_tag();
         let index = group.take()?;
         let value = matched.value().as_bytes();
@@ -96,7 +100,7 @@ impl FlowRule {
             (end, about.clone())
         });
         let (object, _) = made.inspect_err(|_| group.release(index))?;
-        Ok(FlowRule { location: Location::Entry { entry, object }, actions })
+        Ok(FlowRule { location: Location::Entry { entry, object }, actions, _option: option })
     }
 
     /// Creates a rule on DevX, for the frames of `matched`, which has values for the fields of `matcher`. Others are
@@ -115,6 +119,7 @@ impl FlowRule {
         let actions = actions.into();
         actions.check(matcher.device())?;
         matched.check_criteria(matcher.criteria(), "its flow matcher")?;
+        let option = matched.option_of(matcher.device())?;
         let (fate, rest) = match fate_in_kernel(matcher, &actions)? {
             Some(fate) => (fate, None),
             None => {
@@ -133,7 +138,8 @@ impl FlowRule {
         };
         actions.announce_tag();
         let flow = Some(steering(matcher.device())?.create_flow(&flow)?);
-        Ok(FlowRule { location: Location::Kernel { flow, matcher: Arc::clone(matcher), rest }, actions })
+        let location = Location::Kernel { flow, matcher: Arc::clone(matcher), rest };
+        Ok(FlowRule { location, actions, _option: option })
     }
 
     /// The only rule of a table on DevX, for all frames.

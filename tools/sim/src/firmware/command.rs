@@ -215,7 +215,7 @@ commands! {
     ArmDctForKeyViolation => fixed dct::arm,
     DestroyDct => fixed dct::destroy,
     CreateGeneralObject => listed general_object::create,
-    QueryGeneralObject => fixed general_object::query,
+    QueryGeneralObject => lists general_object::query,
     DestroyGeneralObject => fixed general_object::destroy,
     AllocXrcd => fixed xrcd::alloc,
     DeallocXrcd => fixed xrcd::dealloc,

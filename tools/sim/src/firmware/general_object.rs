@@ -1,27 +1,41 @@
-//! General objects, of which there is one type: numbers of queue pairs that none will get, for who connects by the
-//! connection manager and needs a number of its own for each connection (`mlx5dv_reserved_qpn_alloc`). PRM "General
-//! Objects".
+//! General objects, of which there are two types: numbers of queue pairs that none will get, for who connects by the
+//! connection manager and needs a number of its own for each connection (`mlx5dv_reserved_qpn_alloc`); and options of
+//! GENEVE, by whose data flow entries match. PRM "General Objects".
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::obj::ObjType;
+use mlx5_prm::layout::Layout;
+use mlx5_prm::obj::{GeneveTlvOption, ObjType};
 
 use super::answer::Answer;
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Context, Function};
 use crate::objects::ReservedQpns;
+use crate::steering::{GeneveOption, Steering};
 
-/// `CREATE_GENERAL_OBJECT`. The object's number is the first of those that it reserves.
+/// `CREATE_GENERAL_OBJECT`.
 pub(super) fn create(
     f: &mut Function,
     command: &CreateGeneralObjectIn,
     context: &[u8],
 ) -> Answer<CreateGeneralObjectOut> {
-    check_type(f, command.obj_type())?;
     if command.op_param().alias_object() {
         return Err(Syndrome::Alias.into());
     }
-    if command.op_param().log_obj_range() != log_run(f) {
+    check_type(f, command.obj_type())?;
+    let log_obj_range = command.op_param().log_obj_range();
+    let number = match command.obj_type() {
+        ObjType::GeneveTlvOpt => create_option(f, log_obj_range, context)?,
+        _ => reserve(f, log_obj_range, context)?,
+    };
+    let mut output = CreateGeneralObjectOut::ZERO;
+    output.w().obj_id(number);
+    Ok(output)
+}
+
+/// Reserves numbers. That of the object is the first of them.
+fn reserve(f: &mut Function, log_obj_range: u8, context: &[u8]) -> Answer<u32> {
+    if log_obj_range != log_run(f) {
         return Err(Syndrome::ReservedQpnRange.into());
     }
     if context.iter().any(|byte| *byte != 0) {
@@ -30,33 +44,95 @@ pub(super) fn create(
     f.queues.reserved.next_number().ok_or(Syndrome::TooManyReservedQpns)?;
     pages::reserve(f, Context::ReservedQpns)?;
     let run = f.queues.reserved.insert(ReservedQpns).map_err(|_| Syndrome::TooManyReservedQpns)?;
-    let mut output = CreateGeneralObjectOut::ZERO;
-    output.w().obj_id(run << log_run(f));
-    Ok(output)
+    Ok(run << log_run(f))
 }
 
-/// `QUERY_GENERAL_OBJECT`: whether the object exists. Its context has no field.
-pub(super) fn query(f: &mut Function, command: &QueryGeneralObjectIn) -> Answer<QueryGeneralObjectOut> {
+/// Makes an option of GENEVE.
+fn create_option(f: &mut Function, log_obj_range: u8, context: &[u8]) -> Answer<u32> {
+    if log_obj_range != 0 {
+        return Err(Syndrome::ObjectRange.into());
+    }
+    let (own, rest) = context.split_at_checked(GeneveTlvOption::SIZE).ok_or(Syndrome::InputTooShort)?;
+    let asked = GeneveTlvOption::read(own).ok_or(Syndrome::InputTooShort)?;
+    let option =
+        GeneveOption { class: asked.option_class(), kind: asked.option_type(), words: asked.option_data_length() };
+    if own != Layout::as_bytes(&written(option)) || rest.iter().any(|byte| *byte != 0) {
+        return Err(Syndrome::ReservedSet.into());
+    }
+    if option.words == 0 {
+        return Err(Syndrome::GeneveOptionEmpty.into());
+    }
+    if option.words > f.nic.firmware.caps.general().max_geneve_tlv_option_data_len() {
+        return Err(Syndrome::GeneveOptionLength.into());
+    }
+    f.nic.objects.steering.geneve_options.next_number().ok_or(Syndrome::TooManyGeneveOptions)?;
+    pages::reserve(f, Context::GeneveOption)?;
+    let options = &mut f.nic.objects.steering.geneve_options;
+    Ok(options.insert(option).map_err(|_| Syndrome::TooManyGeneveOptions)?)
+}
+
+/// The object's context, as the driver writes it.
+fn written(option: GeneveOption) -> GeneveTlvOption {
+    let mut context = GeneveTlvOption::ZERO;
+    context.w().option_class(option.class).option_type(option.kind).option_data_length(option.words);
+    context
+}
+
+/// `QUERY_GENERAL_OBJECT`: the object's context. That of reserved numbers has no field.
+pub(super) fn query(
+    f: &mut Function,
+    command: &QueryGeneralObjectIn,
+    rest: &[u8],
+    _room: usize,
+) -> Answer<(QueryGeneralObjectOut, Vec<u8>)> {
+    if rest.iter().any(|byte| *byte != 0) {
+        return Err(Syndrome::InputTooLong.into());
+    }
+    if command.op_param().alias_object() {
+        return Err(Syndrome::Alias.into());
+    }
     check_type(f, command.obj_type())?;
-    let run = run(f, command.obj_id())?;
-    f.queues.reserved.get(run).ok_or(Syndrome::NoSuchGeneralObject)?;
+    let context = match command.obj_type() {
+        ObjType::GeneveTlvOpt => {
+            let option = f.nic.objects.steering.geneve_options.get(command.obj_id());
+            let mut context = written(*option.ok_or(Syndrome::NoSuchGeneralObject)?);
+            context.w().geneve_option_fte_index(Steering::field_of_option(command.obj_id()));
+            Layout::as_bytes(&context).to_vec()
+        }
+        _ => {
+            let run = run(f, command.obj_id())?;
+            f.queues.reserved.get(run).ok_or(Syndrome::NoSuchGeneralObject)?;
+            Vec::new()
+        }
+    };
     let mut output = QueryGeneralObjectOut::ZERO;
     output.w().obj_id(command.obj_id());
-    Ok(output)
+    Ok((output, context))
 }
 
 /// `DESTROY_GENERAL_OBJECT`.
 pub(super) fn destroy(f: &mut Function, command: &DestroyGeneralObjectIn) -> Answer<DestroyGeneralObjectOut> {
     check_type(f, command.obj_type())?;
-    let run = run(f, command.obj_id())?;
-    f.queues.reserved.remove(run).ok_or(Syndrome::NoSuchGeneralObject)?;
-    pages::release(f, Context::ReservedQpns);
+    let context = match command.obj_type() {
+        ObjType::GeneveTlvOpt => {
+            let options = &mut f.nic.objects.steering.geneve_options;
+            options.remove(command.obj_id()).ok_or(Syndrome::NoSuchGeneralObject)?;
+            Context::GeneveOption
+        }
+        _ => {
+            let run = run(f, command.obj_id())?;
+            f.queues.reserved.remove(run).ok_or(Syndrome::NoSuchGeneralObject)?;
+            Context::ReservedQpns
+        }
+    };
+    pages::release(f, context);
     Ok(DestroyGeneralObjectOut::ZERO)
 }
 
 fn check_type(f: &Function, obj_type: ObjType) -> Result<(), Syndrome> {
-    let announced = f.nic.firmware.caps.general().general_obj_types() & 1 << ObjType::ReservedQpn.number() != 0;
-    if announced && obj_type == ObjType::ReservedQpn { Ok(()) } else { Err(Syndrome::ObjectType) }
+    let is_known = matches!(obj_type, ObjType::ReservedQpn | ObjType::GeneveTlvOpt);
+    let announced = f.nic.firmware.caps.general().general_obj_types();
+    if is_known && announced >> obj_type.number() & 1 != 0 { Ok(()) } else { Err(Syndrome::ObjectType) }
 }
 
 /// log2 of the numbers that an object reserves.

@@ -143,6 +143,7 @@ syndromes! {
     0x060c TooManyUserContexts ExceedsLimit "more user contexts than log_max_uctx allows",
     0x060b TooManySrqs ExceedsLimit "more shared receive queues than log_max_srq or log_max_rmp allows",
     0x060d TooManyReservedQpns ExceedsLimit "more reserved queue pair numbers than log_max_num_reserved_qpn allows",
+    0x060e TooManyGeneveOptions ExceedsLimit "more GENEVE options than max_geneve_tlv_options allows",
 
     0x064a TooManySqs ExceedsLimit "more send queues than log_max_sq allows",
     0x064b TooManyRqs ExceedsLimit "more receive queues than log_max_rq allows",
@@ -226,6 +227,9 @@ syndromes! {
     0x1301 ObjectType BadParameter "obj_type is not one of general_obj_types",
     0x1302 Alias BadParameter "alias_object: there are no aliases of other functions' objects",
     0x1303 ReservedQpnRange BadParameter "log_obj_range is not log_reserved_qpn_granularity, which is all that one object may have",
+    0x1304 ObjectRange BadParameter "log_obj_range is not 0: objects of this type are made one by one",
+    0x1305 GeneveOptionLength BadParameter "option_data_length is above max_geneve_tlv_option_data_len",
+    0x1306 GeneveOptionEmpty BadParameter "option_data_length is 0: there would be no data to match",
 
     // State changes of queue pairs.
     0x0c01 WrongState BadQpState "the queue pair is not in the state that the transition starts from",

@@ -21,6 +21,7 @@ pub(crate) enum Context {
     Srq = 192,
     Xrcd = 48,
     ReservedQpns = 16,
+    GeneveOption = 24,
     /// SQ, RQ or RQT.
     Queue = 448,
     /// TIS or TIR.

@@ -335,6 +335,7 @@ impl Objects {
         self.tiss.act_for(uid);
         self.tirs.act_for(uid);
         self.rqts.act_for(uid);
+        self.steering.geneve_options.act_for(uid);
         before
     }
 
@@ -358,6 +359,7 @@ impl Objects {
             + self.tiss.owned_by(uid)
             + self.tirs.owned_by(uid)
             + self.rqts.owned_by(uid)
+            + self.steering.geneve_options.owned_by(uid)
     }
 
     /// Number of L2 table entries in use.

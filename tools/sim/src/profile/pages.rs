@@ -21,12 +21,14 @@ pub(crate) mod flex_parser {
     pub(crate) const VXLAN_GPE: u32 = 1 << 7;
     pub(crate) const ICMP: u32 = 1 << 8;
     pub(crate) const ICMPV6: u32 = 1 << 9;
+    pub(crate) const GENEVE_OPTION_0: u32 = 1 << 10;
     pub(crate) const GTPU: u32 = 1 << 11;
     pub(crate) const GTPU_DW_2: u32 = 1 << 16;
     pub(crate) const GTPU_FIRST_EXT_DW_0: u32 = 1 << 17;
     pub(crate) const GTPU_DW_0: u32 = 1 << 18;
-    const GTPU_WORDS: u32 = GTPU_DW_0 | GTPU_DW_2 | GTPU_FIRST_EXT_DW_0;
-    pub(super) const ALL: u32 = MPLS_OVER_GRE | MPLS_OVER_UDP | VXLAN_GPE | ICMP | ICMPV6 | GTPU | GTPU_WORDS;
+    const GTPU_ALL: u32 = GTPU | GTPU_DW_0 | GTPU_DW_2 | GTPU_FIRST_EXT_DW_0;
+    const MPLS: u32 = MPLS_OVER_GRE | MPLS_OVER_UDP;
+    pub(super) const ALL: u32 = MPLS | VXLAN_GPE | ICMP | ICMPV6 | GENEVE_OPTION_0 | GTPU_ALL;
 }
 
 /// General capabilities, for `2^log_max_qp` queue pairs and a timer of `khz`.
@@ -106,7 +108,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .device_frequency_mhz(khz / 1000)
         .device_frequency_khz(khz)
         .hca_cap_2(true)
-        .general_obj_types(1 << ObjType::ReservedQpn.number());
+        .general_obj_types(1 << ObjType::ReservedQpn.number() | 1 << ObjType::GeneveTlvOpt.number());
     caps.w()
         .eth_net_offloads(true)
         .nic_flow_table(true)
@@ -138,7 +140,9 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .max_flow_counter_15_0(0xffff)
         .flow_counter_bulk_alloc(0xf)
         .log_max_flow_counter_bulk(10)
-        .flex_parser_protocols(flex_parser::ALL);
+        .flex_parser_protocols(flex_parser::ALL)
+        .max_geneve_tlv_options(1)
+        .max_geneve_tlv_option_data_len(1);
     caps
 }
 
@@ -400,6 +404,8 @@ fn match_fields() -> FlowTableFieldsSupported {
         .outer_geneve_oam(true)
         .outer_geneve_protocol_type(true)
         .outer_geneve_opt_len(true)
+        .geneve_tlv_option_0_data(true)
+        .geneve_tlv_option_0_exist(true)
         .outer_esp_spi(true)
         // Label, traffic class, bottom of stack, time to live.
         .outer_first_mpls(0xf)

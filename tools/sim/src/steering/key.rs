@@ -8,7 +8,7 @@ use mlx5_prm::flow::{
 use mlx5_prm::layout::Layout;
 
 use super::modify::Registers;
-use super::payload::{self, Bth, Geneve, Gre, Gtpu, Icmp, VxlanGpe};
+use super::payload::{self, Bth, Geneve, GeneveOption, Gre, Gtpu, Icmp, VxlanGpe};
 use crate::ethernet::{Headers, Tag, Tunnel, VxlanPorts};
 use crate::profile::flex_parser;
 
@@ -52,18 +52,23 @@ fn word(key: &Key, index: usize) -> u64 {
 }
 
 /// The key of a frame.
-pub(crate) fn of(frame: &[u8], registers: &Registers, ports: &VxlanPorts) -> Key {
+pub(crate) fn of(frame: &[u8], registers: &Registers, ports: &VxlanPorts, option: Option<GeneveOption>) -> Key {
     let headers = &Headers::of(frame);
     let tunnel = Tunnel::of(frame, headers, ports);
     let inner = tunnel.as_ref().map(|tunnel| &tunnel.inner);
     let mut misc = misc(frame, headers, inner);
     misc.w().vxlan_vni(tunnel.and_then(|tunnel| tunnel.vni).unwrap_or(0));
+    let mut misc3 = misc3(frame, headers, inner);
+    if let Some(data) = option.and_then(|option| option.data(frame, headers)) {
+        misc.w().geneve_tlv_option_0_exist(true);
+        misc3.w().geneve_tlv_option_0_data(data);
+    }
     let mut all = FteMatchParam::ZERO;
     all.w()
         .outer_headers(&layers(headers))
         .misc_parameters(&misc)
         .misc_parameters_2(&metadata(frame, headers, registers))
-        .misc_parameters_3(&misc3(frame, headers, inner));
+        .misc_parameters_3(&misc3);
     if let Some(inner) = inner {
         all.w().inner_headers(&layers(inner));
     }
@@ -234,7 +239,7 @@ fn supported(announced: &Announced) -> Key {
         .inner_headers(&inner)
         .misc_parameters(&supported_misc(announced))
         .misc_parameters_2(&supported_metadata(announced))
-        .misc_parameters_3(&supported_misc3(announced.protocols));
+        .misc_parameters_3(&supported_misc3(announced));
     bytes(&all)
 }
 
@@ -268,7 +273,8 @@ fn supported_misc(announced: &Announced) -> FteMatchSetMisc {
         .geneve_vni(if fields.outer_geneve_vni() { 0xff_ffff } else { 0 })
         .geneve_protocol_type(if fields.outer_geneve_protocol_type() { u16::MAX } else { 0 })
         .geneve_opt_len(if fields.outer_geneve_opt_len() { 0x3f } else { 0 })
-        .geneve_oam(fields.outer_geneve_oam());
+        .geneve_oam(fields.outer_geneve_oam())
+        .geneve_tlv_option_0_exist(fields.geneve_tlv_option_0_exist());
     misc
 }
 
@@ -307,7 +313,8 @@ fn supported_mpls(bits: u8) -> FteMatchMpls {
     mpls
 }
 
-fn supported_misc3(protocols: u32) -> FteMatchSetMisc3 {
+fn supported_misc3(announced: &Announced) -> FteMatchSetMisc3 {
+    let Announced { fields, protocols, .. } = announced;
     let byte = |protocol: u32| if protocols & protocol != 0 { u8::MAX } else { 0 };
     let word = |protocol: u32| if protocols & protocol != 0 { u32::MAX } else { 0 };
     let mut misc = FteMatchSetMisc3::ZERO;
@@ -332,6 +339,9 @@ fn supported_misc3(protocols: u32) -> FteMatchSetMisc3 {
         .gtpu_dw_0(word(flex_parser::GTPU_DW_0))
         .gtpu_dw_2(word(flex_parser::GTPU_DW_2))
         .gtpu_first_ext_dw_0(word(flex_parser::GTPU_FIRST_EXT_DW_0));
+    if fields.geneve_tlv_option_0_data() {
+        misc.w().geneve_tlv_option_0_data(word(flex_parser::GENEVE_OPTION_0));
+    }
     misc
 }
 

@@ -24,6 +24,7 @@ use mlx5_prm::flow::FlowTableType;
 
 pub use modify::ModifyHeader;
 pub(crate) use modify::Registers;
+pub use payload::GeneveOption;
 pub use reformat::{Reformat, ReformatKind};
 pub(crate) use table::Use;
 pub use table::{Changes, Destination, FlowEntry, FlowGroup, FlowTable, Miss, VlanTag};
@@ -31,6 +32,9 @@ pub use table::{Changes, Destination, FlowEntry, FlowGroup, FlowTable, Miss, Vla
 use crate::ethernet::{self, VxlanPorts};
 use crate::profile::Profile;
 use crate::table::Table;
+
+/// Number of the object whose option is that of `geneve_tlv_option_0_data`.
+const FIRST_OPTION: u32 = 1;
 
 /// A flow counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub struct Steering {
     pub modify_headers: Table<ModifyHeader>,
     /// By `packet_reformat_id`.
     pub reformats: Table<Reformat>,
+    /// Options of GENEVE by the number of their object: entries match the data of the first.
+    pub geneve_options: Table<GeneveOption>,
     /// UDP ports at which frames are looked into as VXLAN's.
     pub vxlan_ports: VxlanPorts,
     /// How many entries use each.
@@ -86,12 +92,13 @@ struct Traveller<'a> {
     key: key::Key,
     registers: Registers,
     ports: VxlanPorts,
+    option: Option<GeneveOption>,
 }
 
 impl<'a> Traveller<'a> {
-    fn new(frame: Cow<'a, [u8]>, registers: Registers, ports: VxlanPorts) -> Self {
-        let key = key::of(&frame, &registers, &ports);
-        Traveller { frame, key, registers, ports }
+    fn new(frame: Cow<'a, [u8]>, registers: Registers, ports: VxlanPorts, option: Option<GeneveOption>) -> Self {
+        let key = key::of(&frame, &registers, &ports, option);
+        Traveller { frame, key, registers, ports, option }
     }
 
     fn delivery(self, tirn: Option<u32>, tag: u32) -> Delivery {
@@ -120,6 +127,7 @@ impl Steering {
             bulks: HashMap::new(),
             modify_headers: Table::new(1, modify),
             reformats: Table::new(1, 1 << caps.log_max_packet_reformat_context()),
+            geneve_options: Table::new(FIRST_OPTION, general.max_geneve_tlv_options().into()),
             vxlan_ports: VxlanPorts::default(),
             uses: HashMap::new(),
             entries: 0,
@@ -142,7 +150,8 @@ impl Steering {
     /// The destinations of a frame that enters at `root`. Updates the flow counters of matching entries.
     pub(crate) fn steer(&mut self, root: u32, frame: &[u8]) -> Vec<Delivery> {
         let (mut deliveries, mut scratch) = (Vec::new(), Vec::new());
-        let start = Traveller::new(Cow::Borrowed(frame), Registers::default(), self.vxlan_ports);
+        let option = self.first_option();
+        let start = Traveller::new(Cow::Borrowed(frame), Registers::default(), self.vxlan_ports, option);
         let mut pending = vec![(root, start)];
         while let Some((number, traveller)) = pending.pop() {
             let Some(table) = self.tables.get(number) else { continue };
@@ -173,6 +182,16 @@ impl Steering {
             }
         }
         deliveries
+    }
+
+    /// The option that entries match.
+    fn first_option(&self) -> Option<GeneveOption> {
+        self.geneve_options.iter().next().filter(|(number, _)| *number == FIRST_OPTION).map(|(_, option)| *option)
+    }
+
+    /// `geneve_option_fte_index` of an object: which field of match parameters has the option's data.
+    pub(crate) fn field_of_option(number: u32) -> u8 {
+        (number - FIRST_OPTION) as u8
     }
 
     /// Sets an entry of a table; replaces an existing one.
@@ -220,10 +239,11 @@ impl Steering {
         self.entries
     }
 
-    /// Number of objects: tables, groups, counters, modify header and packet reformat contexts.
+    /// Number of objects: tables, groups, counters, modify header and packet reformat contexts, options of GENEVE.
     pub(crate) fn count(&self) -> usize {
         let groups: usize = self.tables.iter().map(|(_, table)| table.groups.len()).sum();
-        self.tables.len() + groups + self.bulks.len() + self.modify_headers.len() + self.reformats.len()
+        let contexts = self.modify_headers.len() + self.reformats.len() + self.geneve_options.len();
+        self.tables.len() + groups + self.bulks.len() + contexts
     }
 }
 
@@ -238,7 +258,8 @@ fn changed<'a>(
     if *changes == Changes::default() {
         return Some(traveller);
     }
-    let (mut frame, mut registers, ports) = (traveller.frame.into_owned(), traveller.registers, traveller.ports);
+    let Traveller { frame, mut registers, ports, option, .. } = traveller;
+    let mut frame = frame.into_owned();
     let reformat = changes.reformat.and_then(|number| reformats.get(number));
     let (leaves, enters) = match reformat {
         Some(reformat) if reformat.kind == ReformatKind::Leave => (Some(reformat), None),
@@ -261,5 +282,5 @@ fn changed<'a>(
     if enters.is_some_and(|reformat| !reformat.encapsulate(&mut frame)) {
         return None;
     }
-    Some(Traveller::new(Cow::Owned(frame), registers, ports))
+    Some(Traveller::new(Cow::Owned(frame), registers, ports, option))
 }

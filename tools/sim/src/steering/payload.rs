@@ -19,8 +19,9 @@ const ROCE_PORT: u16 = 4791;
 const GENEVE_PORT: u16 = 6081;
 /// That of DPDK's MLX5_UDP_PORT_MPLS.
 const MPLS_PORT: u16 = 6635;
-/// Bytes of UDP's header.
+/// Bytes of UDP's header, and of GENEVE's without options.
 const UDP: usize = 8;
+const GENEVE: usize = 8;
 
 /// What IP carries, if it is `protocol` and no fragment.
 fn of_protocol<'a>(frame: &'a [u8], headers: &Headers, protocol: IpNumber) -> Option<&'a [u8]> {
@@ -89,6 +90,36 @@ impl Geneve {
             is_oam: bytes[1] & 0x80 != 0,
         };
         Some(geneve).filter(|_| bytes[0] >> 6 == 0)
+    }
+}
+
+/// An option of GENEVE, by whose data entries match. PRM `geneve_tlv_option`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GeneveOption {
+    /// `option_class`.
+    pub class: u16,
+    /// `option_type`, with the bit that says that it is critical.
+    pub kind: u8,
+    /// `option_data_length`, in words of four bytes.
+    pub words: u8,
+}
+
+impl GeneveOption {
+    /// The first word of its data, where a frame has it.
+    pub(super) fn data(&self, frame: &[u8], headers: &Headers) -> Option<u32> {
+        let bytes = of_port(frame, headers, GENEVE_PORT)?;
+        let options_len = Geneve::of(frame, headers)?.options_len;
+        let mut options = bytes.get(GENEVE..GENEVE + 4 * usize::from(options_len))?;
+        loop {
+            let ([high, low, kind, words], after) = options.split_first_chunk()?;
+            let words = words & 0x1f;
+            let (data, next) = after.split_at_checked(4 * usize::from(words))?;
+            let option = GeneveOption { class: u16::from_be_bytes([*high, *low]), kind: *kind, words };
+            if option == *self {
+                return data.first_chunk().copied().map(u32::from_be_bytes);
+            }
+            options = next;
+        }
     }
 }
 
@@ -349,5 +380,30 @@ mod tests {
         let VxlanGpe { flags, vni, next_protocol } = whole(&frame, BEFORE_UDP + 8, VxlanGpe::of);
         assert_eq!((flags, vni, next_protocol), (0x0c, 0x12_3456, 3));
         assert!(has_none(&udp(4789, "0c 0000 03 123456 00"), VxlanGpe::of));
+    }
+
+    #[test]
+    fn a_geneve_option_is_found_by_class_type_and_length() {
+        let option = GeneveOption { class: 0x0102, kind: 0x83, words: 1 };
+        let data = |frame: &[u8], headers: &Headers| option.data(frame, headers);
+        let inside = "020000000002 020000000001 88b5 00";
+        let geneve = |words: u8, options: &str| udp(6081, &format!("{words:02x} 00 6558 123456 00 {options} {inside}"));
+        let wanted = "0102 83 01 cafe0007";
+        assert_eq!(whole(&geneve(2, wanted), BEFORE_UDP + 8 + 8, data), 0xcafe_0007);
+        // Behind others: of another class, of another type without data, of another length.
+        let others = "0103 83 01 00000001 0102 84 00 0102 83 02 0000000200000003";
+        assert_eq!(whole(&geneve(8, &format!("{others} {wanted}")), BEFORE_UDP + 8 + 32, data), 0xcafe_0007);
+        assert!(has_none(&geneve(6, others), data));
+        // Reserved bits beside the length say nothing.
+        assert_eq!(whole(&geneve(2, "0102 83 e1 cafe0007"), BEFORE_UDP + 8 + 8, data), 0xcafe_0007);
+        // Behind the options, or cut off by their length; and an option that is longer than all of them.
+        for (words, options) in [(0, wanted), (1, wanted), (2, "0103 83 02 0102 83 01")] {
+            assert!(has_none(&geneve(words, options), data), "{words}");
+        }
+        let two = GeneveOption { words: 2, ..option };
+        assert_eq!(two.data(&geneve(3, "0102 83 02 0000000900000008"), &Headers::default()), None);
+        let long = geneve(3, "0102 83 02 0000000900000008");
+        assert_eq!(two.data(&long, &Headers::of(&long)), Some(9));
+        assert!(has_none(&udp(6082, &format!("02 00 6558 123456 00 {wanted} {inside}")), data));
     }
 }

@@ -346,6 +346,9 @@ fn groups_do_not_overlap() {
     assert!(table.remove_group(9) && !table.remove_group(9));
 }
 
+/// An option of GENEVE that one of them has.
+const OPTION: GeneveOption = GeneveOption { class: 0xffff, kind: 0xff, words: 1 };
+
 /// Frames that between them have every field of a key, all bits of it set where the headers allow it; and whether they
 /// have fields that a capability announces.
 fn frames_of_all_fields() -> Vec<(Vec<u8>, bool)> {
@@ -372,6 +375,7 @@ fn frames_of_all_fields() -> Vec<(Vec<u8>, bool)> {
     let gre = [&[0xb0, 0][..], &[255; 14]].concat();
     let mpls_in_gre = [&[0xb0, 0, 0x88, 0x47][..], &[255; 16]].concat();
     let geneve = [&[0x3f, 0x80][..], &[255; 6]].concat();
+    let geneve_option = [&[2, 0x80][..], &[255; 6], &[255, 255, 255, 1, 255, 255, 255, 255]].concat();
     vec![
         (in_vxlan(&tagged, 0xff_ffff), true),
         (tagged, false),
@@ -384,6 +388,7 @@ fn frames_of_all_fields() -> Vec<(Vec<u8>, bool)> {
         (of_protocol(50, &[255; 24]), true),
         (of_protocol(1, &[255; 8]), true),
         (to_port(6081, &geneve), true),
+        (to_port(6081, &geneve_option), true),
         (to_port(4790, &[255; 8]), true),
         (to_port(4791, &[255; 12]), true),
         (to_port(2152, &[&[0x30][..], &[255; 7]].concat()), true),
@@ -405,7 +410,7 @@ fn every_field_of_a_key_is_supported_as_far_as_it_is_announced() {
     let nothing = key::Announced { fields: FlowTableFieldsSupported::ZERO, protocols: 0, ..announced };
     let no_lengths = key::Announced { fields_2: FlowTableFieldsSupported2::ZERO, ..announced };
     for (frame, needs) in frames_of_all_fields() {
-        let key = key::of(&frame, &Registers { c: [u32::MAX; 8] }, &VxlanPorts::default());
+        let key = key::of(&frame, &Registers { c: [u32::MAX; 8] }, &VxlanPorts::default(), Some(OPTION));
         let mut all = FteMatchParam::read(&[&key[..], &[0; FteMatchParam::SIZE - key::LEN]].concat()).unwrap();
         let mut inner = *all.inner_headers();
         inner.w().ttl_hoplimit(0); // no capability announces it
@@ -432,7 +437,7 @@ proptest! {
             *at.get_mut(&mut frame) = byte;
         }
         frame.truncate(len.index(frame.len() + 1));
-        let key = key::of(&frame, &Registers::default(), &VxlanPorts::default());
+        let key = key::of(&frame, &Registers::default(), &VxlanPorts::default(), Some(OPTION));
         // The first header is there as soon as it is whole.
         let destination: &[u8] = if frame.len() < 14 { &[0; 6] } else { &frame[..6] };
         prop_assert_eq!(&key[8..14], destination);

@@ -132,7 +132,9 @@ const GENERAL: &[Honoured] = &[
     ("max_flow_counter_15_0", "steering/mod.rs", ".max_flow_counter_15_0()"),
     ("flow_counter_bulk_alloc", "firmware/flow.rs", "general.flow_counter_bulk_alloc()"),
     ("log_max_flow_counter_bulk", "firmware/flow.rs", "general.log_max_flow_counter_bulk()"),
-    ("flex_parser_protocols", "steering/key.rs", "supported_misc3(announced.protocols)"),
+    ("flex_parser_protocols", "steering/key.rs", "supported_misc3(announced)"),
+    ("max_geneve_tlv_options", "steering/mod.rs", ".max_geneve_tlv_options()"),
+    ("max_geneve_tlv_option_data_len", "firmware/general_object.rs", ".max_geneve_tlv_option_data_len()"),
 ];
 
 const ETHERNET: &[Honoured] = &[
@@ -224,7 +226,7 @@ const GENERAL_2: &[Honoured] = &[
     ("log_max_num_reserved_qpn", "objects/mod.rs", "general_2.log_max_num_reserved_qpn()"),
     ("log_reserved_qpn_granularity", "firmware/general_object.rs", ".log_reserved_qpn_granularity()"),
     // The same: no object has more numbers than another.
-    ("log_reserved_qpn_max_alloc", "firmware/general_object.rs", "log_obj_range() != log_run(f)"),
+    ("log_reserved_qpn_max_alloc", "firmware/general_object.rs", "log_obj_range != log_run(f)"),
 ];
 
 const ROCE: &[Honoured] = &[

@@ -51,6 +51,7 @@ const LIMITS: &[Syndrome] = &[
     Syndrome::RateRange,
     Syndrome::ObjectType,
     Syndrome::ReservedQpnRange,
+    Syndrome::GeneveOptionLength,
 ];
 
 /// What mlx5-prm says of a command before it is answered.
