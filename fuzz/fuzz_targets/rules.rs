@@ -44,7 +44,12 @@ const SEQUENCES: [u32; 2] = [7, 0xffff_0007];
 const ICMP: [u8; 2] = [8, 3];
 const ECHOES: [u32; 2] = [0x1234_0005, 0x1234_0006];
 const NETWORKS: [u32; 2] = [5, 0xa0_0005];
+const LABELS: [u32; 2] = [7, 0xf_0007];
+const FLOWS: [u8; 2] = [9, 0x29];
 const VXLAN: u16 = 4789;
+const GTPU: u16 = 2152;
+const VXLAN_GPE: u16 = 4790;
+const MPLS: u16 = 6635;
 
 /// Choices that the input makes.
 struct Choices<'a>(&'a [u8]);
@@ -78,6 +83,18 @@ enum L4 {
     Tcp,
     Udp,
     Icmp,
+    /// With MPLS in it.
+    Gre,
+}
+
+/// What UDP carries.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Behind {
+    Nothing,
+    Vxlan,
+    VxlanGpe,
+    Gtpu,
+    Mpls,
 }
 
 /// A VLAN tag.
@@ -108,8 +125,15 @@ struct Recipe {
     icmp: u8,
     /// What follows the checksum of ICMP.
     echo: u32,
-    /// VXLAN's network, and the inner frame's destination port, of UDP.
-    tunnel: Option<(u32, u16)>,
+    /// What UDP carries, if that is the transport.
+    behind: Behind,
+    /// Of VXLAN, VXLAN-GPE or GTP-U.
+    network: u32,
+    /// Destination port of UDP in VXLAN.
+    inner_port: u16,
+    label: u32,
+    /// QoS flow of GTP-U, which is the next protocol of VXLAN-GPE, too.
+    flow: u8,
 }
 
 impl Recipe {
@@ -128,13 +152,17 @@ impl Recipe {
             ecn: choices.one(ECNS),
             hops: choices.one(HOPS),
             is_fragment: choices.below(8) == 7,
-            l4: [L4::Tcp, L4::Udp, L4::Icmp][choices.below(3)],
+            l4: [L4::Tcp, L4::Udp, L4::Icmp, L4::Gre, L4::Udp][choices.below(5)],
             ports: [choices.one(PORTS), choices.one(PORTS)],
             flags: choices.one(FLAGS),
             sequence: choices.one(SEQUENCES),
             icmp: choices.one(ICMP),
             echo: choices.one(ECHOES),
-            tunnel: choices.is_so().then(|| (choices.one(NETWORKS), choices.one(PORTS))),
+            behind: [Behind::Nothing, Behind::Vxlan, Behind::VxlanGpe, Behind::Gtpu, Behind::Mpls][choices.below(5)],
+            network: choices.one(NETWORKS),
+            inner_port: choices.one(PORTS),
+            label: choices.one(LABELS),
+            flow: choices.one(FLOWS),
         }
     }
 
@@ -142,18 +170,30 @@ impl Recipe {
     fn bytes(&self, destination: Mac, number: u8) -> Vec<u8> {
         let mut frame = Vec::new();
         let mut payload = vec![0xa5, number];
-        if self.tunnel_of_frame().is_some() {
-            let (network, port) = self.tunnel.unwrap_or_default();
-            let mut inner = Vec::new();
-            let builder = PacketBuilder::ethernet2(SOURCES[0].0, SOURCES[1].0).ipv4(FOUR[0], FOUR[0], 9);
-            builder.udp(9, port).write(&mut inner, &payload).expect("room");
-            payload = [&[8, 0, 0, 0][..], &(network << 8).to_be_bytes(), &inner].concat();
-        }
+        let entry = (self.label << 12 | 0x140).to_be_bytes();
+        payload = match self.behind_udp() {
+            Behind::Nothing if self.is_ip() && self.l4 == L4::Gre => {
+                [&[0, 0, 0x88, 0x47][..], &entry, &payload].concat()
+            }
+            Behind::Nothing => payload,
+            Behind::Vxlan => {
+                let mut inner = Vec::new();
+                let builder = PacketBuilder::ethernet2(SOURCES[0].0, SOURCES[1].0).ipv4(FOUR[0], FOUR[0], 9);
+                builder.udp(9, self.inner_port).write(&mut inner, &payload).expect("room");
+                [&[8, 0, 0, 0][..], &(self.network << 8).to_be_bytes(), &inner].concat()
+            }
+            Behind::VxlanGpe => [&[0xc, 0, 0, self.flow][..], &(self.network << 8).to_be_bytes(), &payload].concat(),
+            Behind::Gtpu => {
+                let session = [0, 0, 0, 0x85, 1, 0x10, self.flow, 0];
+                [&[0x34, 255, 0, 10][..], &self.network.to_be_bytes(), &session, &payload].concat()
+            }
+            Behind::Mpls => [&entry[..], &payload].concat(),
+        };
         if self.net == Net::None {
             frame = [&destination.0[..], &self.source.0, &OTHER.to_be_bytes(), &payload].concat();
         } else {
             let step = PacketBuilder::ethernet2(self.source.0, destination.0).ip(self.ip());
-            let port = if self.tunnel_of_frame().is_some() { VXLAN } else { self.ports[1] };
+            let port = self.destination_port();
             match self.l4 {
                 L4::Tcp => {
                     let mut header = TcpHeader::new(self.ports[0], port, self.sequence, 5);
@@ -165,6 +205,7 @@ impl Recipe {
                     step.icmpv4_raw(self.icmp, 0, self.echo.to_be_bytes()).write(&mut frame, &payload)
                 }
                 L4::Icmp => step.icmpv6_raw(self.icmp, 0, self.echo.to_be_bytes()).write(&mut frame, &payload),
+                L4::Gre => step.write(&mut frame, ip_number::GRE, &payload),
             }
             .expect("room");
         }
@@ -211,13 +252,24 @@ impl Recipe {
         self.is_ip() && self.l4 == l4 && !(whole && self.is_fragment)
     }
 
-    /// The tunnel, where the frame has one: behind UDP, which frames other than of IP have not.
-    fn tunnel_of_frame(&self) -> Option<(u32, u16)> {
-        self.tunnel.filter(|_| self.is_ip() && self.l4 == L4::Udp)
+    /// What UDP carries, where the frame has that header.
+    fn behind_udp(&self) -> Behind {
+        if self.is_ip() && self.l4 == L4::Udp { self.behind } else { Behind::Nothing }
+    }
+
+    /// Whether UDP carries this, and no fragment is in the way.
+    fn is_in_udp(&self, behind: Behind) -> bool {
+        self.behind_udp() == behind && !self.is_fragment
     }
 
     fn destination_port(&self) -> u16 {
-        if self.tunnel_of_frame().is_some() { VXLAN } else { self.ports[1] }
+        match self.behind_udp() {
+            Behind::Nothing => self.ports[1],
+            Behind::Vxlan => VXLAN,
+            Behind::VxlanGpe => VXLAN_GPE,
+            Behind::Gtpu => GTPU,
+            Behind::Mpls => MPLS,
+        }
     }
 
     fn ether_type(&self) -> u16 {
@@ -278,10 +330,19 @@ const FIELDS: &[Field] = &[
      |r, n| r.net == Net::V4 && r.carries(L4::Icmp, true) && r.echo == ECHOES[n]),
     (|m, n| m.icmpv6_header_data(ECHOES[n], u32::MAX),
      |r, n| r.net == Net::V6 && r.carries(L4::Icmp, true) && r.echo == ECHOES[n]),
-    (|m, n| m.vxlan(NETWORKS[n]),
-     |r, n| !r.is_fragment && r.tunnel_of_frame().is_some_and(|(network, _)| network == NETWORKS[n])),
+    (|m, n| m.vxlan(NETWORKS[n]), |r, n| r.is_in_udp(Behind::Vxlan) && r.network == NETWORKS[n]),
     (|m, n| m.inner(FlowMatch::new().udp_destination_port(PORTS[n])),
-     |r, n| !r.is_fragment && r.tunnel_of_frame().is_some_and(|(_, port)| port == PORTS[n])),
+     |r, n| r.is_in_udp(Behind::Vxlan) && r.inner_port == PORTS[n]),
+    (|m, n| m.vxlan_gpe(NETWORKS[n]), |r, n| r.is_in_udp(Behind::VxlanGpe) && r.network == NETWORKS[n]),
+    (|m, n| m.vxlan_gpe_flags([0, 0xc][n], 0xf), |r, n| r.is_in_udp(Behind::VxlanGpe) && n == 1),
+    (|m, n| m.vxlan_gpe_next_protocol(FLOWS[n]), |r, n| r.is_in_udp(Behind::VxlanGpe) && r.flow == FLOWS[n]),
+    (|m, n| m.gtpu_teid(NETWORKS[n]), |r, n| r.is_in_udp(Behind::Gtpu) && r.network == NETWORKS[n]),
+    (|m, n| m.gtpu_has_extension(n != 0), |r, n| r.is_in_udp(Behind::Gtpu) && n == 1),
+    (|m, n| m.gtpu_qfi(FLOWS[n]), |r, n| r.is_in_udp(Behind::Gtpu) && r.flow == FLOWS[n]),
+    (|m, n| m.mpls_over_udp_label(LABELS[n]), |r, n| r.is_in_udp(Behind::Mpls) && r.label == LABELS[n]),
+    (|m, n| m.mpls_over_udp_bottom_of_stack(n != 0), |r, n| r.is_in_udp(Behind::Mpls) && n == 1),
+    (|m, n| m.mpls_over_gre_label(LABELS[n]), |r, n| r.carries(L4::Gre, true) && r.label == LABELS[n]),
+    (|m, n| m.gre(if n == 0 { 0x8847 } else { 0x0800 }), |r, n| r.carries(L4::Gre, true) && n == 0),
 ];
 
 /// A rule of an input.
