@@ -40,7 +40,7 @@ pub const UNJUDGED: &[Group] = &[
         "in DPDK: the kernel and libmlx5 reserve it, or have no name for the bits",
         "Cqe.ip_frag Cqe.ip_ext_opts Cqe.outer_l3_type ErrorCqe.wqe_id ErrorCqe.ib_stride_index ErrorCqe.byte_cnt \
          BsfBasic.p_type CryptoBsf.p_type FlowTableFieldsSupported2.inner_ipv4_ihl \
-         FlowTableFieldsSupported2.outer_ipv4_ihl FlowTableNicCap.ft_field_support_2_nic_transmit",
+         FlowTableFieldsSupported2.outer_ipv4_ihl",
     ),
     (
         "rdma-core's test_mlx5_dm_ops.py reads them; the kernel's and libmlx5's headers reserve the bits",
