@@ -48,6 +48,7 @@ fn the_kernels_ends_are_spoken_to_over_vfio() -> TestResult {
     owned.is_a_host_of_nvmet()?;
     owned.is_a_target_of_nvme()?;
     owned.is_a_node_of_lnet()?;
+    owned.is_an_end_of_perf()?;
     owned.is_an_end_of_ceph()?;
     let left = owned.lab.check("rdma resource show cm_id", SOON)?;
     assert!(left.trim().is_empty(), "{left}");
@@ -143,6 +144,19 @@ impl Owned {
         }
         self.lab.check("kill $(cat /tmp/serving)", SOON)?;
         server.wait(TRAFFIC).map(drop).map_err(Into::into)
+    }
+
+    /// The peer is ours, too, connected by the kernel's connection manager. Either end may call.
+    fn is_an_end_of_perf(&self) -> TestResult {
+        let gid = "$(cd /sys/class/infiniband/mlx5_0/ports/1/gids && grep -li ffff:0a00:0001 * | tail -n 1)";
+        let perf = "mlx5 perf bw send -n 100 -q 3 -R";
+        let (ours, theirs) = (self.ours(perf, ""), format!("{perf} -d devx:mlx5_0 -x {gid}"));
+        for (server, client) in [(&ours, &theirs), (&theirs, &ours)] {
+            let server = self.lab.serve_tcp("", &format!("{server} --listen"))?;
+            let said = self.lab.call(server, &format!("{client} 127.0.0.1"))?;
+            assert_eq!(said.matches("#bytes").count(), 2, "{said}");
+        }
+        Ok(())
     }
 
     /// Our server and Ceph's client, then the other way round.

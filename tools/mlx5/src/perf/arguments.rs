@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mlx5_neighbours::Network;
 use mlx5_prm::values::PathMtu;
 
 use crate::output::{Failure, usage};
@@ -89,9 +90,13 @@ pub struct Arguments {
     /// Connect the queue pairs by the RDMA connection manager; the ends agree over TCP as before.
     #[arg(short = 'R', long = "rdma_cm")]
     rdma_cm: bool,
-    /// Index of the local GID, 0 to 255; `mlx5 info` lists them.
-    #[arg(short = 'x', long = "gid-index", default_value_t = 0)]
-    gid_index: u8,
+    /// Index of the local GID, 0 to 255; `mlx5 info` lists them [default: 0; 1 with --ip].
+    #[arg(short = 'x', long = "gid-index")]
+    gid_index: Option<u8>,
+    /// With -R: IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24. It becomes GID 1.
+    /// Other networks are reached by the gateway.
+    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]", requires = "rdma_cm")]
+    ip: Option<Network>,
     /// Service level, 0 to 7.
     #[arg(short = 'S', long = "sl", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
     sl: u8,
@@ -374,6 +379,8 @@ pub struct Plan {
     pub path_mtu: PathMtu,
     /// Index of the local GID.
     pub gid_index: u8,
+    /// The network of a function that this program owns.
+    pub network: Option<Network>,
     /// Service level.
     pub service_level: u8,
     /// Acknowledgement timeout, as its PRM exponent.
@@ -459,7 +466,8 @@ impl Plan {
             cq_mod: arguments.cq_mod.map(u64::from),
             inline: inline(arguments),
             path_mtu,
-            gid_index: arguments.gid_index,
+            gid_index: arguments.gid_index.unwrap_or(u8::from(arguments.ip.is_some())),
+            network: arguments.ip,
             service_level: arguments.sl,
             qp_timeout: arguments.qp_timeout,
             outs: arguments.outs,
@@ -490,6 +498,7 @@ impl Plan {
             inline: 0,
             path_mtu: PathMtu::Mtu1024,
             gid_index: 0,
+            network: None,
             service_level: 0,
             qp_timeout: 14,
             outs: 16,
@@ -591,6 +600,9 @@ mod tests {
         assert_eq!(plan("lat atomic -A CMP_AND_SWAP").unwrap().agreed.atomic_type, AtomicType::CompareSwap);
         let connection = |line| plan(line).unwrap().agreed.connection;
         assert_eq!((connection("bw send"), connection("bw send -c UC")), (Connection::Rc, Connection::Uc));
+        let gid = |line| plan(line).unwrap().gid_index;
+        assert_eq!((gid("bw send"), gid("bw send -R --listen --ip 10.0.0.4/24,10.0.0.1")), (0, 1));
+        assert_eq!(gid("bw send -R --listen --ip 10.0.0.4/24 -x 0"), 0);
         let all = plan("bw read -a").unwrap().agreed.sizes;
         assert_eq!((all.first(), all.last(), all.len()), (Some(&2), Some(&(8 << 20)), 23));
     }
@@ -605,6 +617,8 @@ mod tests {
             ("bw read -c UC", "need reliable connections"),
             ("lat atomic -c UC", "need reliable connections"),
             ("bw write -R", "-R connects two programs"),
+            ("bw write --listen --ip 10.0.0.4/24", "--rdma_cm"),
+            ("bw write --listen -R --ip 10.0.0.4/24,10.0.1.1", "10.0.1.1 is no gateway"),
             ("bw write -z", "-z is not supported"),
             ("bw write --use-srq", "shared receive queues"),
             ("lat send -H", "--svg"),

@@ -9,6 +9,7 @@ use mlx5_cm::{
     CmTransport, ConnectionId, ConnectionManager, Event, ManagerError, Parameters, Route, Service, address_of,
 };
 use mlx5_dv::Device;
+use mlx5_neighbours::Network;
 
 use super::arguments::{Connection, Plan};
 use super::test_qp::{Address, TestQp};
@@ -30,13 +31,13 @@ pub struct Managed {
 
 impl Managed {
     /// The client's, without connections yet.
-    pub fn new(device: &Arc<Device>) -> Result<Self, Failure> {
-        Ok(Managed { manager: ConnectionManager::start(device, None)?, ids: Vec::new() })
+    pub fn new(device: &Arc<Device>, network: Option<Network>) -> Result<Self, Failure> {
+        Ok(Managed { manager: ConnectionManager::start(device, network)?, ids: Vec::new() })
     }
 
     /// The server's, which listens on `port`.
-    pub fn listen(device: &Arc<Device>, port: u16) -> Result<Self, Failure> {
-        let mut managed = Self::new(device)?;
+    pub fn listen(device: &Arc<Device>, network: Option<Network>, port: u16) -> Result<Self, Failure> {
+        let mut managed = Self::new(device, network)?;
         managed.manager.listen(Service::tcp(port))?;
         Ok(managed)
     }

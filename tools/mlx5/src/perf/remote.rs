@@ -244,7 +244,7 @@ fn call(
     ends: &[Address],
     (peer, port): (&mut Peer, u16),
 ) -> Result<Managed, Failure> {
-    let mut managed = Managed::new(device)?;
+    let mut managed = Managed::new(device, plan.network)?;
     managed.call(plan, qps, ends, port)?;
     managed.answer_until(|| Ok(peer.has_message()?))?;
     match peer.receive()? {
@@ -354,7 +354,7 @@ fn be_called(
     ends: &[Address],
     (peer, welcome, port): (&mut Peer, &Message, u16),
 ) -> Result<Managed, Failure> {
-    let mut managed = Managed::listen(device, port)?;
+    let mut managed = Managed::listen(device, plan.network, port)?;
     peer.send(welcome)?;
     let connected = managed.be_called(plan, qps, ends, || match peer.has_message()? {
         true => Err("the client failed to connect".into()),
