@@ -21,8 +21,8 @@ modprobe rdma_ucm
 until [ -e /dev/infiniband/uverbs0 ] && [ -e /dev/infiniband/rdma_cm ]; do sleep 0.1; done
 ";
 
-/// Tells the kernel who has the link-local address of our function, whose MAC address it knows from ARP: Ceph's
-/// exchange has no packet by which it could ask, as our messenger takes none but RoCE's.
+/// Tells the kernel the MAC address of our function's link-local address: our messenger takes no frames but RoCE's, and
+/// so answers no neighbour solicitation. The kernel has it from ARP, which the other programs have answered.
 const LINK_LOCAL: &str = r#"
 set -e
 device=$(ls /sys/class/infiniband/mlx5_0/device/net)
