@@ -3,23 +3,10 @@
 
 mod common;
 
-use common::disks::{DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, assert_quiet};
+use common::disks::{NETWORK, USER_SPACE, assert_quiet, our_host_on_theirs, their_host_on_ours};
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, functions, hand_to_vfio};
 use mlx5_lab::ceph::{ADDRESS, CHUNKS, LISTENING, SETTINGS, command};
 use mlx5_lab::{Build, Guest, Model, Software, rounds};
-
-/// MiB of a disk.
-const DISK: u32 = 16;
-/// The name of our subsystem.
-const NQN: &str = "nqn.2014-08.example:ours";
-
-/// The kernel's end, for programs in user space.
-const USER_SPACE: &str = "
-set -e
-modprobe ib_uverbs
-modprobe rdma_ucm
-until [ -e /dev/infiniband/uverbs0 ] && [ -e /dev/infiniband/rdma_cm ]; do sleep 0.1; done
-";
 
 /// Tells the kernel the MAC address of our function's link-local address: our messenger takes no frames but RoCE's, and
 /// so answers no neighbour solicitation. The kernel has it from ARP, which the other programs have answered.
@@ -45,8 +32,8 @@ fn the_kernels_ends_are_spoken_to_over_vfio() -> TestResult {
     let owned = Owned::boot()?;
     owned.is_called_by_rping()?;
     owned.calls_rping()?;
-    owned.is_a_host_of_nvmet()?;
-    owned.is_a_target_of_nvme()?;
+    our_host_on_theirs(&owned.lab, &owned.host())?;
+    their_host_on_ours(&owned.lab, &owned.host(), "10.0.0.4")?;
     owned.is_a_node_of_lnet()?;
     owned.is_an_end_of_perf()?;
     owned.is_an_end_of_ceph()?;
@@ -80,9 +67,14 @@ impl Owned {
         Ok(owned)
     }
 
+    /// Arguments of our programs: our function, with its address.
+    fn host(&self) -> String {
+        format!("-d {} --ip 10.0.0.4/24", self.device)
+    }
+
     /// A command of ours, on our function.
     fn ours(&self, program: &str, arguments: &str) -> String {
-        format!("{program} -d {} --ip 10.0.0.4/24 {arguments}", self.device)
+        format!("{program} {} {arguments}", self.host())
     }
 
     /// Calls a server of librdmacm's, which compares what comes back, as our client does.
@@ -103,32 +95,6 @@ impl Owned {
         let said = self.lab.call(server, "rping -C 50 -S 20000 -V -v -c -a 10.0.0.4")?;
         assert!(said.contains("ping data: rdma-ping-49") && said.contains("served 50 messages"), "{said}");
         Ok(())
-    }
-
-    /// Our host on the kernel's target.
-    fn is_a_host_of_nvmet(&self) -> TestResult {
-        self.lab.check(&format!("SIZE={}\n{TARGET}", DISK << 10), PROBE)?;
-        let commands = rounds(500, 250_000);
-        for how in ["", "--fast-keys --no-in-capsule"] {
-            let verify = format!("10.0.0.1 --nqn lab --keep-alive 120 -n {commands} {how} 2>&1");
-            let said = self.lab.check(&self.ours("nvme_rdma verify", &verify), TRAFFIC)?;
-            assert!(said.contains("every block read held what was written last"), "{said}");
-        }
-        self.lab.check(TAKE_DOWN, PROBE).map(drop)
-    }
-
-    /// The kernel's host on our target.
-    fn is_a_target_of_nvme(&self) -> TestResult {
-        let serve = self.ours("nvme_rdma serve", &format!("--ram {DISK} --nqn {NQN} 2>&1"));
-        let mut target = self.lab.guest.start(&format!("echo $$ > /tmp/target; exec {serve}"))?;
-        target.wait_for("serving", PROBE)?;
-        self.lab.check(&format!("ADDRESS=10.0.0.4 NQN={NQN}\n{HOST}"), PROBE)?;
-        let each = format!("DISKS=nvme0n1 COUNT={} MOST={}\n{EACH_SIZE}", rounds(64, 16 << 10), rounds(1, 16) << 20);
-        let said = self.lab.check(&each, TRAFFIC)?;
-        assert!(said.contains("in blocks of all sizes"), "{said}");
-        self.lab.check(DISCONNECT, PROBE)?;
-        self.lab.check("kill $(cat /tmp/target)", PROBE)?;
-        target.wait(PROBE).map(drop).map_err(Into::into)
     }
 
     /// The peer is ours, too, but connects by the kernel's connection manager, and its queue pairs are of DevX.

@@ -1,6 +1,28 @@
 //! Disks over RDMA in a guest: nvmet-rdma and nvme-rdma of Debian's kernel, and what is done to a disk.
 
-use super::{Lab, TestResult};
+use std::time::Duration;
+
+use mlx5_lab::rounds;
+
+use super::{Lab, PROBE, TestResult};
+
+/// MiB of each disk.
+pub const DISK: u32 = 64;
+/// The name of our subsystem.
+pub const NQN: &str = "nqn.2014-08.example:ours";
+
+/// How long all sizes, or a run of our program, may take on a busy machine: ten minutes, or two hours in the long form.
+pub fn transfers() -> Duration {
+    Duration::from_secs(rounds(600, 7200) as u64)
+}
+
+/// What programs need to create objects by DevX, and to use the kernel's connection manager.
+pub const USER_SPACE: &str = "
+set -e
+modprobe ib_uverbs
+modprobe rdma_ucm
+until [ -e /dev/infiniband/uverbs0 ] && [ -e /dev/infiniband/rdma_cm ]; do sleep 0.1; done
+";
 
 /// A network device at 10.0.0.1.
 pub const NETWORK: &str = r#"
@@ -108,5 +130,38 @@ pub fn assert_quiet(lab: &Lab, expected: &[&str]) -> TestResult {
     for what in ["mlx5", "infiniband", "rdma", "nvme", "I/O error", "blk_"] {
         super::assert_quiet(&log, what, &lab.model);
     }
+    Ok(())
+}
+
+/// Our host in the guest, on the device that the arguments `device` name, and the kernel's target at 10.0.0.1.
+pub fn our_host_on_theirs(lab: &Lab, device: &str) -> TestResult {
+    lab.check(&format!("SIZE={}\n{TARGET}", DISK << 10), PROBE)?;
+    let run = |subcommand: &str, rest: &str| {
+        lab.check(&format!("nvme_rdma {subcommand} {device} 10.0.0.1 {rest} 2>&1"), transfers())
+    };
+    let found = run("discover", "")?;
+    assert!(found.contains("lab  10.0.0.1:4420"), "{found}");
+    let commands = rounds(500, 250_000);
+    for how in ["", "--fast-keys --no-in-capsule"] {
+        let said = run("verify", &format!("--nqn lab --keep-alive 120 -n {commands} {how}"))?;
+        assert!(said.contains("every block read held what was written last"), "{said}");
+    }
+    lab.check(TAKE_DOWN, PROBE).map(drop)
+}
+
+/// The kernel's host on our target in the guest, which is at `address`, on the device that the arguments `device` name.
+pub fn their_host_on_ours(lab: &Lab, device: &str, address: &str) -> TestResult {
+    let serve = format!("nvme_rdma serve {device} --ram {DISK} --nqn {NQN} 2>&1");
+    let mut target = lab.guest.start(&format!("echo $$ > /tmp/target; exec {serve}"))?;
+    target.wait_for("serving", PROBE)?;
+    lab.check(&format!("ADDRESS={address} NQN={NQN}\n{HOST}"), PROBE)?;
+    let (blocks, mib) = (rounds(64, 16 << 10), rounds(1, DISK as usize));
+    let each = format!("DISKS=nvme0n1 COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20);
+    let said = lab.check(&each, transfers())?;
+    assert!(said.contains("in blocks of all sizes"), "{said}");
+    lab.check(AT_A_TIME, transfers())?;
+    lab.check(DISCONNECT, PROBE)?;
+    lab.check("kill $(cat /tmp/target)", PROBE)?;
+    target.wait(PROBE)?;
     Ok(())
 }

@@ -7,16 +7,9 @@ mod common;
 mod layouts;
 mod ours;
 
-use std::time::Duration;
-
-use common::disks::{AT_A_TIME, DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, assert_quiet};
+use common::disks::{AT_A_TIME, DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, assert_quiet, transfers};
 use common::{Lab, PROBE, TestResult, assert_lawful};
 use mlx5_lab::{Build, Guest, Model, rounds};
-
-/// How long all sizes, or a run of our program, may take on a busy machine: ten minutes, or two hours in the long form.
-fn transfers() -> Duration {
-    Duration::from_secs(rounds(600, 7200) as u64)
-}
 
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]

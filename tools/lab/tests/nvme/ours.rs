@@ -9,22 +9,11 @@ use std::time::{Duration, Instant};
 
 use mlx5_lab::{Build, Guest, Model, Software, rounds};
 
-use crate::common::disks::{AT_A_TIME, DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, assert_quiet};
+use crate::common::disks::{
+    AT_A_TIME, DISCONNECT, DISK, EACH_SIZE, HOST, NETWORK, NQN, TAKE_DOWN, TARGET, USER_SPACE, assert_quiet,
+    our_host_on_theirs, their_host_on_ours, transfers,
+};
 use crate::common::{Lab, PROBE, Report, TestResult, assert_lawful};
-use crate::transfers;
-
-/// MiB of each disk.
-const DISK: u32 = 64;
-/// The name of our subsystem.
-const NQN: &str = "nqn.2014-08.example:ours";
-
-/// What programs need to create objects by DevX, and to use the kernel's connection manager.
-const USER_SPACE: &str = "
-set -e
-modprobe ib_uverbs
-modprobe rdma_ucm
-until [ -e /dev/infiniband/uverbs0 ] && [ -e /dev/infiniband/rdma_cm ]; do sleep 0.1; done
-";
 
 /// A host that nvme-cli connects to the subsystem `NQN` at `ADDRESS`, once it has discovered it. It prints what it
 /// finds there.
@@ -209,8 +198,11 @@ fn ours_and_linux_s_ends_read_what_was_written() -> TestResult {
     let pair = Pair::boot("nvme_ours", &[])?;
     our_host(&pair)?;
     their_host(&pair)?;
-    our_host_over_devx(&pair)?;
-    their_host_over_devx(&pair)?;
+    // In the guest: the kernel's connection manager connects two ends on one function.
+    pair.lab.check(USER_SPACE, PROBE)?;
+    our_host_on_theirs(&pair.lab, "-d devx:mlx5_0")?;
+    their_host_on_ours(&pair.lab, "-d devx:mlx5_0", "10.0.0.1")?;
+    pair.lab.wait_until("nothing is left of it", "[ -z \"$(rdma resource show cm_id)\" ]")?;
     // Our host may connect again before its subsystem is back, and is killed while the target answers.
     pair.end(&["connect request for invalid subsystem lab!"])
 }
@@ -318,37 +310,4 @@ fn assert_fio_compared(said: &str) {
     let mut counts = counts.split(',').map_while(|count| count.parse::<u64>().ok());
     let (read, written) = (counts.next(), counts.next());
     assert!(read == written && read > Some(0) && said.contains("err= 0"), "{said}");
-}
-
-/// Our host in the guest: the kernel's connection manager connects it to the kernel's target on the same function.
-fn our_host_over_devx(pair: &Pair) -> TestResult {
-    pair.lab.check(USER_SPACE, PROBE)?;
-    pair.lab.check(&format!("SIZE={}\n{TARGET}", DISK << 10), PROBE)?;
-    let run = |arguments: &str| pair.lab.check(&format!("nvme_rdma {arguments} 2>&1"), transfers());
-    let found = run("discover -d devx:mlx5_0 10.0.0.1")?;
-    assert!(found.contains("lab  10.0.0.1:4420"), "{found}");
-    let commands = rounds(500, 250_000);
-    for how in ["", "--fast-keys --no-in-capsule"] {
-        let to = "verify -d devx:mlx5_0 10.0.0.1 --nqn lab --keep-alive 120";
-        let said = run(&format!("{to} -n {commands} {how}"))?;
-        assert!(said.contains("every block read held what was written last"), "{said}");
-    }
-    pair.lab.check(TAKE_DOWN, PROBE).map(drop)
-}
-
-/// Linux's host on our target in the guest.
-fn their_host_over_devx(pair: &Pair) -> TestResult {
-    let serve = format!("nvme_rdma serve -d devx:mlx5_0 --ram {DISK} --nqn {NQN} 2>&1");
-    let mut target = pair.lab.guest.start(&format!("echo $$ > /tmp/target; exec {serve}"))?;
-    target.wait_for("serving", PROBE)?;
-    pair.lab.check(&format!("ADDRESS=10.0.0.1 NQN={NQN}\n{HOST}"), PROBE)?;
-    let (blocks, mib) = (rounds(64, 16 << 10), rounds(1, DISK as usize));
-    let each = format!("DISKS=nvme0n1 COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20);
-    let said = pair.lab.check(&each, transfers())?;
-    assert!(said.contains("in blocks of all sizes"), "{said}");
-    pair.lab.check(AT_A_TIME, transfers())?;
-    pair.lab.check(DISCONNECT, PROBE)?;
-    pair.lab.check("kill $(cat /tmp/target)", PROBE)?;
-    target.wait(PROBE)?;
-    pair.lab.wait_until("nothing is left of it", "[ -z \"$(rdma resource show cm_id)\" ]")
 }

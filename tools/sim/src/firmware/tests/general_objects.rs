@@ -82,14 +82,21 @@ fn general_objects_that_are_not_announced_are_refused() {
 
 #[test]
 fn a_user_context_keeps_its_reserved_numbers_to_itself() {
+    is_its_own(create(ObjType::ReservedQpn, LOG_RUN), ObjType::ReservedQpn);
+}
+
+/// Checks that the object of a user context is not another's, and keeps its own alive.
+fn is_its_own<T>(mut theirs: WithTail<CreateGeneralObjectIn, T>, obj_type: ObjType)
+where
+    WithTail<CreateGeneralObjectIn, T>: Command<Out = ReplyWithTail<CreateGeneralObjectOut>>,
+{
     let mut client = Client::up();
     let uid = client.exec(&CreateUctxIn::default()).unwrap().uid();
-    let mut theirs = create(ObjType::ReservedQpn, LOG_RUN);
     theirs.command.w().uid(uid);
-    let first = client.exec(&theirs).unwrap().reply.obj_id();
+    let number = client.exec(&theirs).unwrap().reply.obj_id();
     let other = client.exec(&CreateUctxIn::default()).unwrap().uid();
-    let mut end = destroy(first);
-    end.w().uid(other);
+    let mut end = destroy(number);
+    end.w().obj_type(obj_type).uid(other);
     assert_eq!(client.refused(&end), Syndrome::NoSuchGeneralObject);
     let mut close = DestroyUctxIn::default();
     close.w().uid(uid);
@@ -166,19 +173,5 @@ fn geneve_options_that_are_not_announced_are_refused() {
 
 #[test]
 fn a_user_context_keeps_its_geneve_option_to_itself() {
-    let mut client = Client::up();
-    let uid = client.exec(&CreateUctxIn::default()).unwrap().uid();
-    let mut theirs = geneve_option(1, 1, 1);
-    theirs.command.w().uid(uid);
-    let number = client.exec(&theirs).unwrap().reply.obj_id();
-    let other = client.exec(&CreateUctxIn::default()).unwrap().uid();
-    let mut end = destroy(number);
-    end.w().obj_type(ObjType::GeneveTlvOpt).uid(other);
-    assert_eq!(client.refused(&end), Syndrome::NoSuchGeneralObject);
-    let mut close = DestroyUctxIn::default();
-    close.w().uid(uid);
-    assert_eq!(client.refused(&close), Syndrome::UserContextInUse);
-    end.w().uid(uid);
-    client.exec(&end).unwrap();
-    client.exec(&close).unwrap();
+    is_its_own(geneve_option(1, 1, 1), ObjType::GeneveTlvOpt);
 }
