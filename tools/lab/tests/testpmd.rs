@@ -438,6 +438,64 @@ ip -n a addr add 10.9.0.1/24 dev gre7
 ip -n a link set gre7 up
 ";
 
+/// testpmd is a gateway between two tunnels: each port takes frames out of its own, and the other one puts them into
+/// its peer's, whose number is another. `a`'s and `b`'s kernels are at the ends, and find contents unchanged.
+fn joins_tunnels(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
+    rig.check(TUNNELS)?;
+    testpmd.say("set raw_decap 0 eth / ipv4 / udp / vxlan / end_set")?;
+    for (port, peer, address, number) in [(0, "a", 1, 7), (1, "b", 2, 8)] {
+        testpmd.say(&format!(
+            "set raw_encap {port} eth src is 02:00:00:00:00:09 dst is 02:00:00:00:00:0{peer} / \
+             ipv4 src is 10.0.0.9 dst is 10.0.0.{address} / udp src is 50000 dst is 4789 / \
+             vxlan vni is {number} / end_set"
+        ))?;
+        for rule in [
+            format!(
+                "ingress pattern eth / ipv4 / udp dst is 4789 / vxlan vni is {number} / end \
+                 actions count / raw_decap index 0 / queue index 0 / end"
+            ),
+            format!(
+                "egress pattern eth dst is 02:00:00:00:01:0{peer} / end \
+                 actions count / raw_encap index {port} / end"
+            ),
+        ] {
+            let said = testpmd.say(&format!("flow create {port} {rule}"))?;
+            assert!(said.contains(" created"), "{rule}: {said}");
+        }
+    }
+    testpmd.forward("io")?;
+    rig.tcp(1, "10.8.0.2")?;
+    testpmd.say("stop")?;
+    let mut counted = [[0; 2]; 2];
+    for (port, rule) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let said = testpmd.say(&format!("flow query {port} {rule} count"))?;
+        let hits = said.lines().find_map(|line| line.trim().strip_prefix("hits: "));
+        counted[port][rule] = hits.ok_or_else(|| format!("no count in:\n{said}"))?.parse::<u64>()?;
+    }
+    // What one port takes out, the other one puts in.
+    let [[out_of_a, into_a], [out_of_b, into_b]] = counted;
+    assert!(out_of_a > 0 && out_of_b > 0, "{counted:?}");
+    assert_eq!([out_of_a, out_of_b], [into_b, into_a], "{counted:?}");
+    rig.check("ip -n a link del vxlan7; ip -n b link del vxlan8")?;
+    testpmd.says(&["flow flush 0", "flow flush 1"])
+}
+
+/// A tunnel of `a`'s to the address that nobody has, and one of `b`'s.
+const TUNNELS: &str = "
+set -e
+modprobe vxlan
+ip -n b neigh replace 10.0.0.9 lladdr 02:00:00:00:00:09 dev eth0
+end() {
+    ip -n $1 link add vxlan$3 type vxlan id $3 local 10.0.0.$2 remote 10.0.0.9 dstport 4789
+    ip -n $1 link set vxlan$3 address 02:00:00:00:01:0$1
+    ip -n $1 addr add 10.8.0.$2/24 dev vxlan$3
+    ip -n $1 link set vxlan$3 up
+    ip -n $1 neigh replace 10.8.0.$5 lladdr 02:00:00:00:01:0$4 dev vxlan$3
+}
+end a 1 7 b 2
+end b 2 8 a 1
+";
+
 /// `a` hears its own datagrams back, with addresses and ports swapped, and finds their contents unchanged.
 fn swaps(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     testpmd.say("set portlist 0")?;
@@ -760,7 +818,19 @@ fn testpmd_forwards_between_two_kernels() -> TestResult {
         ("dv_flow_en=0", &[forwards, rules]),
         (
             "dv_flow_en=1",
-            &[forwards, swaps, returns_ours, sends, rules, rules_of_headers, spreads, times, send_times, offloads],
+            &[
+                forwards,
+                swaps,
+                returns_ours,
+                sends,
+                rules,
+                rules_of_headers,
+                joins_tunnels,
+                spreads,
+                times,
+                send_times,
+                offloads,
+            ],
         ),
     ];
     for (flows, steps) in steps {

@@ -320,7 +320,7 @@ impl Irq for ServedIrq {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::time::Instant;
 
