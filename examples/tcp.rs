@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use mlx5_dv::Device;
 use mlx5_dv::objects::{LroOptions, Pd};
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, StridingOptions, StridingQueue};
-use mlx5_dv::{Device, Options};
 use mlx5_examples::pingpong::Failure;
 use mlx5_examples::stack::{Stack, host};
 use mlx5_neighbours::Network;
@@ -79,9 +79,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     program::run("tcp", || match (&arguments.device, arguments.ip) {
         (Some(name), Some(ip)) => {
-            let mut options = Options::default();
-            options.ipv4 = Some(ip.address());
-            let device = mlx5_open::open_with(name, options)?;
+            let device = mlx5_open::open(name)?;
             run(&device, ip, &arguments)
         }
         _ => both(&arguments),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
-use mlx5_dv::{Device, Options};
+use mlx5_dv::Device;
 use mlx5_neighbours::Network;
 use mlx5_open::Sim;
 
@@ -50,9 +50,7 @@ impl EndOptions {
         if self.host.is_none() && !self.listen {
             return both_ends(service, &end);
         }
-        let mut options = Options::default();
-        options.ipv4 = self.ip.map(|network| network.address());
-        let device = mlx5_open::open_with(&self.device, options)?;
+        let device = mlx5_open::open_at(&self.device, self.ip.map(|network| network.address()))?;
         let manager = ConnectionManager::start(&device, self.ip)?;
         end(match self.host {
             Some(host) => End { device, manager, remote: Some(SocketAddr::new(host, service.port)) },

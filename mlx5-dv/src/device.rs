@@ -71,7 +71,7 @@ impl Device {
     }
 
     /// Opens the kernel's RDMA device `name`, such as `mlx5_0`, which the kernel owns: see [`access::devx`](devx).
-    /// `options` that configure the function are ignored, and its GIDs are the kernel's.
+    /// `options` that configure the function are ignored, and its GIDs are the kernel's: [`Options::ipv4`] must be one.
     ///
     /// # Errors
     /// [`Error::Refused`] names the obstacle and, where known, the command that removes it.

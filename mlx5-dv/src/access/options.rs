@@ -35,7 +35,8 @@ pub struct Options {
     /// shows. Default: raised to 4214, which fits RoCE's largest path MTU, if it is lower and the port allows it. It is
     /// not restored when the card is closed, as on Linux.
     pub mtu: Option<u16>,
-    /// An IPv4 address for the port, added as a GID. Default: none.
+    /// An IPv4 address for the port, added as a GID; on DevX one that the kernel has given to the network interface.
+    /// Default: none.
     pub ipv4: Option<Ipv4Addr>,
     /// The clock that all waits use. Default: the system's.
     pub clock: Clock,

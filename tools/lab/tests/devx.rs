@@ -744,6 +744,8 @@ fn tasks_of_an_executor_exchange_messages(lab: &Lab) -> TestResult {
 fn what_the_kernel_refuses_is_explained(lab: &Lab) -> TestResult {
     let said = refusal(lab, "mlx5 caps -d devx:mlx5_7")?;
     assert!(said.contains("there is no such device, only mlx5_0, mlx5_1"), "{said}");
+    let said = refusal(lab, "rc_pingpong -d devx:mlx5_0 --ip 10.77.0.1/24")?;
+    assert!(said.contains("10.77.0.1 is none of them") && said.contains("ip addr add 10.77.0.1/PREFIX dev"), "{said}");
     lab.check("chmod 600 /dev/infiniband/uverbs0", SOON)?;
     let nobody = "chroot --userspec=65534:65534 / $(command -v mlx5) caps -d devx:mlx5_0";
     let said = refusal(lab, nobody)?;

@@ -27,6 +27,7 @@ pub mod virtual_time;
 pub mod watchdog;
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -65,6 +66,16 @@ pub fn open_with(name: &str, options: Options) -> Result<Arc<Device>, Error> {
         DeviceName::Sim(profile) => return Sim::builder().profile(profile_of(name, profile.as_deref())?).open(options),
     };
     Device::open(function, options)
+}
+
+/// Opens the device `name` with this IPv4 address for its port. A function that the kernel owns has it already.
+///
+/// # Errors
+/// As [`open`]; or the kernel owns the function and its network interface has no such address.
+pub fn open_at(name: &str, address: Option<Ipv4Addr>) -> Result<Arc<Device>, Error> {
+    let mut options = Options::default();
+    options.ipv4 = address;
+    open_with(name, options)
 }
 
 /// Parses a device string.

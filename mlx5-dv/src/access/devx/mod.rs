@@ -67,7 +67,7 @@ pub(crate) struct Opened {
 }
 
 /// Opens the kernel's RDMA device `name`, such as `mlx5_0`. Those `options` that configure the function are ignored:
-/// the kernel has configured it.
+/// the kernel has configured it. An IPv4 address must be one that its network interface has.
 ///
 /// # Errors
 /// [`Error::Refused`] names the obstacle and, where known, the command that removes it.
@@ -89,6 +89,7 @@ pub(crate) fn import(file: OwnedFd, options: Options) -> Result<Opened, Error> {
 }
 
 fn start(sysfs: &Sysfs, device: &RdmaDevice, context: open::Context, options: Options) -> Result<Opened, Error> {
+    open::check_address(device, options.ipv4)?;
     let access: Arc<dyn Access> = Arc::new(Devx::new(device, context, &options)?);
     let access = match options.observers.any() {
         true => Traced::new(access, options.observers.clone()),

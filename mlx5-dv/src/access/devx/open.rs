@@ -3,6 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use zerocopy::IntoBytes;
@@ -60,6 +61,19 @@ pub fn find(sysfs: &Sysfs, name: &str) -> Result<RdmaDevice, Error> {
         Some(obstacle) => Err(refused(name, obstacle.reason, Some(&obstacle.fix), None)),
         None => Ok(device),
     }
+}
+
+/// Checks that the kernel has given `address` to the device's network interface: it alone can.
+pub fn check_address(device: &RdmaDevice, address: Option<Ipv4Addr>) -> Result<(), Error> {
+    let Some(address) = address else { return Ok(()) };
+    let mut gids = device.ports.iter().flat_map(|port| &port.gids);
+    if gids.any(|gid| gid.address == address.to_ipv6_mapped()) {
+        return Ok(());
+    }
+    let interface = device.ports.iter().find_map(|port| port.interface.as_deref());
+    let interface = interface.unwrap_or("INTERFACE");
+    let reason = format!("its addresses are the kernel's, and {address} is none of them");
+    Err(refused(&device.name, reason, Some(&format!("ip addr add {address}/PREFIX dev {interface}")), None))
 }
 
 /// Opens the file of `device` and creates a DevX context in it.
@@ -180,5 +194,25 @@ mod tests {
         std::fs::create_dir_all(empty.path().join("sys/class/infiniband/mlx5_0")).unwrap();
         assert!(reason(&empty, "mlx5_7").contains("only mlx5_0"));
         assert!(reason(&empty, "mlx5_0").contains("it is not an mlx5 device"));
+    }
+
+    #[test]
+    fn only_an_address_of_its_interface_can_be_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let port = dir.path().join("sys/class/infiniband/mlx5_0/ports/1");
+        for (file, text) in [
+            ("gids/1", "0000:0000:0000:0000:0000:ffff:0a00:0001\n"),
+            ("gid_attrs/types/1", "RoCE v2\n"),
+            ("gid_attrs/ndevs/1", "eth0\n"),
+        ] {
+            let path = port.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let device = Sysfs::at(dir.path()).rdma_device("mlx5_0").expect("a device");
+        check_address(&device, None).expect("none is asked for");
+        check_address(&device, Some([10, 0, 0, 1].into())).expect("the kernel's");
+        let error = check_address(&device, Some([10, 0, 0, 2].into())).unwrap_err().to_string();
+        assert!(error.contains("10.0.0.2 is none of them") && error.contains("dev eth0"), "{error}");
     }
 }

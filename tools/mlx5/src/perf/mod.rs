@@ -20,10 +20,8 @@ mod test_qp;
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
 
-use mlx5_dv::{Device, Gid, Options};
-use mlx5_neighbours::Network;
+use mlx5_dv::{Device, Gid};
 
 use arguments::Plan;
 use platform::Platform;
@@ -91,7 +89,7 @@ fn measure(arguments: &arguments::Arguments, json: bool) -> Result<(), Failure> 
     }
     // What cannot be written is told before the run, not after it.
     [&arguments.out_json, &arguments.svg].into_iter().flatten().try_for_each(|path| writable(path))?;
-    let device = open(&arguments.device, plan.network)?;
+    let device = mlx5_open::open_at(&arguments.device, plan.network.map(|network| network.address()))?;
     check_gid(&device, plan.gid_index)?;
     let ours = Platform::of(&device);
     let table = Table { shown: !json, gbits: arguments.gbits };
@@ -116,17 +114,6 @@ fn measure(arguments: &arguments::Arguments, json: bool) -> Result<(), Failure> 
         write(path, &plot::svg(&report)?)?;
     }
     if json { print_json(&report.json()) } else { print(&report.foot()) }
-}
-
-/// Opens the device. A function of the kernel has its addresses from the kernel, and is in no `network` of ours.
-fn open(name: &str, network: Option<Network>) -> Result<Arc<Device>, Failure> {
-    let mut options = Options::default();
-    options.ipv4 = network.map(|network| network.address());
-    let device = mlx5_open::open_with(name, options)?;
-    if network.is_some() && !device.is_owned() {
-        return Err(usage(format!("{name} has its addresses from the kernel: use `ip addr add` instead of --ip")));
-    }
-    Ok(device)
 }
 
 /// Checks that the card has the GID, and lists those that it has.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Parser, Subcommand};
-use mlx5_dv::{Device, Options as DeviceOptions};
+use mlx5_dv::Device;
 use mlx5_lnet::{Lnet, Nid, Options, PORT};
 use mlx5_neighbours::{Neighbours, Network};
 use mlx5_open::{Sim, program};
@@ -72,9 +72,7 @@ struct NodeArguments {
 
 impl NodeArguments {
     fn open(&self) -> Result<Lnet, Failure> {
-        let mut with = DeviceOptions::default();
-        with.ipv4 = Some(self.ip.address());
-        let device = mlx5_open::open_with(&self.device, with)?;
+        let device = mlx5_open::open_at(&self.device, Some(self.ip.address()))?;
         // On `devx:` the kernel finds MAC addresses.
         let neighbours = device.is_owned().then(|| Neighbours::start(&device, Some(self.ip))).transpose()?;
         let mut options = Options::new(Nid::o2ib(self.ip.address(), self.network));

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use mlx5_dv::{Device, Options as DeviceOptions};
+use mlx5_dv::Device;
 use mlx5_neighbours::{Neighbours, Network};
 use mlx5_nvme::{Disk, FileDisk, Host, HostOptions, PORT, RamDisk, Target, TargetOptions};
 use mlx5_open::{Sim, program};
@@ -83,7 +83,7 @@ struct DeviceArguments {
     /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
-    /// IPv4 address and prefix of the function, such as 10.0.0.4/24. On devx: it has those of its network interface.
+    /// IPv4 address and prefix of the function, such as 10.0.0.4/24. On devx: one that its network interface has.
     #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
     ip: Option<Network>,
 }
@@ -91,9 +91,7 @@ struct DeviceArguments {
 impl DeviceArguments {
     /// The device, and who finds MAC addresses for it: on `devx:` the kernel.
     fn open(&self) -> Result<(Arc<Device>, Option<Neighbours>), Failure> {
-        let mut with = DeviceOptions::default();
-        with.ipv4 = self.ip.map(|network| network.address());
-        let device = mlx5_open::open_with(&self.device, with)?;
+        let device = mlx5_open::open_at(&self.device, self.ip.map(|network| network.address()))?;
         let neighbours = device.is_owned().then(|| Neighbours::start(&device, self.ip)).transpose()?;
         Ok((device, neighbours))
     }
