@@ -13,7 +13,9 @@ use mlx5_cm::{Group, UDP_QKEY, gid_of};
 use mlx5_dv::Device;
 use mlx5_dv::objects::{AddressHandle, AddressPath, Buffer, ExclusiveRegion, MULTICAST_QPN, Pd};
 use mlx5_dv::queue::{DatagramOptions, DatagramQueue, GRH};
+use mlx5_examples::host::Host;
 use mlx5_examples::pingpong::Failure;
+use mlx5_neighbours::{Neighbours, Network};
 use mlx5_open::program;
 
 /// How long to wait for a datagram.
@@ -35,6 +37,10 @@ struct Options {
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
+    /// IPv4 address and prefix of the function, such as 10.0.0.4/24: for groups of IPv4. On devx: one that its network
+    /// interface has.
+    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
+    ip: Option<Network>,
     /// Number of datagrams.
     #[arg(short = 'C', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=4096))]
     count: u32,
@@ -49,15 +55,19 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    let device = mlx5_open::open(&options.device)?;
+    let mut host = Host::open(&options.device, options.ip)?;
+    let device = Arc::clone(host.device());
     if options.send {
         return Member::new(&device, options)?.send(options);
     }
+    // The network is told of members.
+    host.answer(options.ip);
     let mut members = vec![Member::new(&device, options)?];
     if !options.listen {
         members.push(Member::new(&device, options)?);
     }
-    let joined: Vec<Group> = members.iter().map(Member::join).collect::<Result<_, _>>()?;
+    let join = |member: &Member| member.join(host.neighbours());
+    let joined: Vec<Group> = members.iter().map(join).collect::<Result<_, _>>()?;
     println!("{} in {}", if options.listen { "listening" } else { "two members" }, options.group);
     if !options.listen {
         Member::new(&device, options)?.send(options)?;
@@ -91,8 +101,8 @@ impl Member {
         Ok(Member { queue, spare: Some(buffer(count)?), group: options.group })
     }
 
-    fn join(&self) -> Result<Group, Failure> {
-        Ok(Group::join(self.queue.queue_pair(), self.group, PATIENCE)?)
+    fn join(&self, neighbours: Option<&Neighbours>) -> Result<Group, Failure> {
+        Ok(Group::join(self.queue.queue_pair(), self.group, neighbours, PATIENCE)?)
     }
 
     /// Sends all datagrams, each after the other's completion.

@@ -27,8 +27,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Opens the device `name`. The address of `network` becomes GID 1. A function of the kernel has its addresses from
-    /// the kernel, and takes none here.
+    /// Opens the device `name`. The address of `network` becomes GID 1. A function of the kernel's must have it
+    /// already.
     pub fn open(name: &str, network: Option<Network>) -> Result<Self, Failure> {
         Self::open_with(name, network, Options::default())
     }
@@ -36,16 +36,17 @@ impl Host {
     /// As [`open`](Self::open), with other `options`.
     pub fn open_with(name: &str, network: Option<Network>, mut options: Options) -> Result<Self, Failure> {
         options.ipv4 = network.map(|network| network.address());
-        let device = mlx5_open::open_with(name, options)?;
-        if network.is_some() && !device.is_owned() {
-            return Err(format!("{name} has its addresses from the kernel: use `ip addr add` instead of --ip").into());
-        }
-        Ok(Host { device, neighbours: None })
+        Ok(Host { device: mlx5_open::open_with(name, options)?, neighbours: None })
     }
 
     /// The device.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Who answers, and tells the network of multicast groups.
+    pub fn neighbours(&self) -> Option<&Neighbours> {
+        self.neighbours.as_ref()
     }
 
     /// Gives the port its link-local address in VLAN `id`, too: GID 2. Nobody answers for it there; who calls finds the

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use libfuzzer_sys::fuzz_target;
 use mlx5_dv::Mac;
+use mlx5_neighbours::groups::Query;
 use mlx5_neighbours::packets::{Parsed, parse};
 
 const ETHERNET: usize = 14;
@@ -53,6 +54,9 @@ fuzz_target!(|bytes: &[u8]| {
         1 => dressed_as_arp(&mut frame),
         kind => dressed_as_discovery(&mut frame, own, kind == 2, how & 4 != 0),
     };
+    if let Some(Query { group: Some(group), of_ipv4, .. }) = Query::parse(&frame) {
+        assert!(group.is_multicast() && group.is_ipv4() == of_ipv4, "{group}");
+    }
     let Parsed { learned, reply } = parse(&frame, US, own);
     if let Some((ip, mac)) = learned {
         assert!(!ip.is_unspecified() && !ip.is_multicast(), "{ip}");

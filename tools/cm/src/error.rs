@@ -43,6 +43,14 @@ pub enum ManagerError {
         /// Why.
         source: mlx5_neighbours::Error,
     },
+    /// The network cannot be told of a multicast group's member.
+    #[error("the network cannot be told of a member of {group}")]
+    Group {
+        /// The group.
+        group: IpAddr,
+        /// Why.
+        source: mlx5_neighbours::Error,
+    },
     /// The kernel's connection manager cannot be used.
     #[error(
         "{} cannot be opened: `modprobe rdma_ucm`, and see that this user may read and write it",

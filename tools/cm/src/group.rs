@@ -11,6 +11,7 @@ use mlx5_dv::kernel::abi::rdma_cm::{event, kind};
 use mlx5_dv::kernel::rdma_cm::RdmaCm;
 use mlx5_dv::objects::{AddressPath, Membership, QueuePair};
 use mlx5_dv::{Device, Error};
+use mlx5_neighbours::{Joined, Neighbours};
 
 use crate::error::ManagerError;
 use crate::kernel::{Addresses, refused, sleep};
@@ -25,43 +26,55 @@ pub const UDP_QKEY: u32 = 0x0123_4567;
 ///
 /// The card delivers the group's datagrams to the queue pair. On `devx:` the kernel tells the network: its connection
 /// manager joins a group of IPv4 (IGMP), and a socket one of IPv6 (MLD), which that connection manager refuses on RoCE
-/// v2. On an owned function nobody tells the network, which counts where switches watch membership.
+/// v2. On an owned function [`Neighbours`] tells it. It counts where switches watch membership, and for routers.
 pub struct Group {
     membership: Membership,
     gid_index: u8,
-    kernel: Option<Report>,
+    /// `None` if nobody tells the network.
+    report: Option<Report>,
 }
 
 /// Who tells the network: closing it leaves the group.
 enum Report {
+    Neighbours { _joined: Joined },
     Manager { _file: RdmaCm },
     Socket { _socket: UdpSocket },
 }
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Group({}, {:?}, by the kernel: {})", self.address(), self.membership, self.kernel.is_some())
+        write!(f, "Group({}, {:?}, told: {})", self.address(), self.membership, self.report.is_some())
     }
 }
 
 impl Group {
     /// Lets `qp`, of service UD, join the group `address`, from the function's first address of the same family. On
-    /// `devx:` the kernel has `patience` to do so.
+    /// `devx:` the kernel has `patience` to do so. On an owned function `neighbours` tells the network, or nobody.
     ///
     /// # Errors
     /// [`ManagerError::NoGid`]; [`ManagerError::Device`] for an address that is no group's, or a queue pair of another
-    /// service; [`ManagerError::NoKernel`], [`ManagerError::Kernel`], [`ManagerError::Timeout`] on `devx:`.
-    pub fn join(qp: &Arc<QueuePair>, address: IpAddr, patience: Duration) -> Result<Self, ManagerError> {
+    /// service; [`ManagerError::Group`] if `neighbours` has ended; on `devx:` [`ManagerError::NoKernel`],
+    /// [`ManagerError::Kernel`] and [`ManagerError::Timeout`].
+    pub fn join(
+        qp: &Arc<QueuePair>,
+        address: IpAddr,
+        neighbours: Option<&Neighbours>,
+        patience: Duration,
+    ) -> Result<Self, ManagerError> {
         let device = qp.device();
         let membership = Membership::join(qp, gid_of(address)).map_err(ManagerError::Device)?;
-        let kernel = match address {
-            _ if device.is_owned() => None,
+        let report = match address {
+            _ if device.is_owned() => {
+                let joined = neighbours.map(|neighbours| neighbours.join(address)).transpose();
+                let joined = joined.map_err(|source| ManagerError::Group { group: address, source })?;
+                joined.map(|joined| Report::Neighbours { _joined: joined })
+            }
             IpAddr::V4(address) => Some(Report::Manager { _file: join_by_manager(device, address, patience)? }),
             IpAddr::V6(address) => Some(Report::Socket { _socket: join_by_socket(device, address)? }),
         };
         let is_ipv4 = |gid: &mlx5_dv::Gid| gid.address.to_ipv4_mapped().is_some() == address.is_ipv4();
         let own = device.gids().into_iter().find(is_ipv4).ok_or_else(|| no_gid(device, address))?;
-        Ok(Group { membership, gid_index: u8::try_from(own.index).unwrap_or(0), kernel })
+        Ok(Group { membership, gid_index: u8::try_from(own.index).unwrap_or(0), report })
     }
 
     /// The group's address.
@@ -80,7 +93,7 @@ impl Group {
     /// # Errors
     /// [`ManagerError::Device`]: firmware's.
     pub fn leave(self) -> Result<(), ManagerError> {
-        drop(self.kernel);
+        drop(self.report);
         Ok(self.membership.leave().map_err(Error::from)?)
     }
 }

@@ -84,6 +84,14 @@ impl ConnectionManager {
         Ok(ConnectionManager { way })
     }
 
+    /// Its [`Neighbours`], which also tell the network of multicast groups ([`Group::join`](crate::Group::join)).
+    pub fn neighbours(&self) -> Option<&Neighbours> {
+        match &self.way {
+            Way::Owned(manager) => manager.neighbours(),
+            Way::Kernel(_) => None,
+        }
+    }
+
     /// Listens on `service`: its requests become events. On `devx:` on all addresses of the function's own interfaces,
     /// as of when the device was opened.
     ///

@@ -65,6 +65,10 @@ impl OwnedManager {
         })
     }
 
+    pub(crate) fn neighbours(&self) -> Option<&Neighbours> {
+        self.neighbours.as_ref()
+    }
+
     pub(crate) fn listen(&mut self, service: Service) -> Result<(), ManagerError> {
         Ok(self.machine.listen(service)?)
     }

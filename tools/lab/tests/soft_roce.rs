@@ -104,6 +104,19 @@ done
 exit 1
 "#;
 
+/// Makes a switch of the router: a bridge that watches membership of multicast groups. It asks for members each second,
+/// and forgets those that do not answer for three.
+const SWITCH: &str = r#"
+set -e
+lan=$(cat /tmp/lan)
+ip -n router addr flush dev $lan
+ip -n router link add br0 type bridge mcast_snooping 1 mcast_querier 1 mcast_query_interval 100 \
+    mcast_query_response_interval 50 mcast_membership_interval 300 mcast_startup_query_interval 100
+ip -n router link set $lan master br0
+ip -n router addr add 10.0.0.3/24 dev br0
+ip -n router link set br0 up
+"#;
+
 struct Wire {
     build: Build,
     lab: Lab,
@@ -348,6 +361,38 @@ impl Wire {
     }
 }
 
+/// Multicast groups, on a network with a switch that watches membership.
+impl Wire {
+    /// Our function is a member of `group`. Returns once the switch knows it, and knows it by answers to its questions,
+    /// too.
+    fn member_of(&self, group: &str) -> Result<Running, Report> {
+        let mut command = Command::new(self.build.program("multicast")?);
+        let socket = self.lab.model.sockets()[0].display();
+        command.args(["-d", &format!("vfio-user:{socket}"), "--ip", "10.0.0.4/24", "--listen", group]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let member = Running(command.spawn()?);
+        let known = format!("bridge -n router mdb show dev br0 | grep \"port $(cat /tmp/lan) grp {group} \"");
+        self.lab.wait_until(&format!("the switch knows a member of {group}"), &known)?;
+        // Longer than it reports unasked, and than the switch remembers that.
+        self.lab.check("sleep 5", PROBE)?;
+        self.lab.check(&known, PROBE)?;
+        Ok(member)
+    }
+
+    fn switches_are_told_of_groups(&self) -> TestResult {
+        self.lab.check(SWITCH, PROBE)?;
+        let member = self.member_of("239.1.2.3")?;
+        // From the card's other function. Our member succeeds when it has heard all.
+        let theirs = self.lab.check("ip netns exec a mckey -m 239.1.2.3 -b 10.0.0.1 -s 2>&1", TRAFFIC)?;
+        let output = member.output()?;
+        self.succeeded(&output, &theirs)?;
+        let forgotten = "! bridge -n router mdb show dev br0 | grep \"port $(cat /tmp/lan) grp 239.1.2.3 \"";
+        self.lab.wait_until("the switch knows that the member has left", forgotten)?;
+        drop(self.member_of("ff15::1:2")?);
+        Ok(())
+    }
+}
+
 /// Soft-RoCE made anew, which numbers its queue pairs as the time before. A client of it, connected to our server and
 /// without messages, dies while its link is down, so that nobody is told. Of its successors the first one's queue pair
 /// has the same number.
@@ -524,6 +569,7 @@ fn soft_roce_and_ours_are_connected_by_the_connection_managers_of_both() -> Test
     wire.lab.check(ROUTER, PROBE)?;
     wire.call_managed(&RPING, "", "10.1.0.2")?;
     wire.be_called_managed(&RPING, "", "10.0.0.4")?;
+    wire.switches_are_told_of_groups()?;
     wire.lab.assert_quiet()?;
     wire.lab.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", PROBE)?;
     wire.lab.guest.power_off()?;

@@ -9,6 +9,9 @@ use smoltcp::wire::Ipv4Cidr;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The address is no multicast group's.
+    #[error("{0} is no address of a multicast group")]
+    NotMulticast(IpAddr),
     /// The GID has no network interface in this network namespace.
     #[error("GID index {index} has no network interface here: is it in another network namespace?")]
     NoInterface {

@@ -6,7 +6,9 @@
 //! exists it
 //!
 //! * answers ARP, neighbour solicitations and `ping` for the function's link-local address and one IPv4 address;
-//! * resolves the MAC addresses of others ([`Neighbours::resolve`]).
+//! * resolves the MAC addresses of others ([`Neighbours::resolve`]);
+//! * tells switches and routers, by IGMP and MLD, of the multicast groups that the function is in
+//!   ([`Neighbours::join`]).
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod groups;
 pub mod kernel;
 mod network;
 pub mod packets;
@@ -141,6 +144,25 @@ impl Neighbours {
         }
     }
 
+    /// Tells the network that the function is in the multicast group `group`, until the return value is dropped.
+    /// Switches that watch membership forward its packets then, and routers do. IGMP version 2 or MLD version 1;
+    /// queries are answered. Queue pairs of the function hear the group by
+    /// [`Membership`](mlx5_dv::objects::Membership).
+    ///
+    /// # Errors
+    /// [`Error::NotMulticast`]; [`Error::Queue`] if the card died.
+    pub fn join(&self, group: IpAddr) -> Result<Joined, Error> {
+        if !group.is_multicast() {
+            return Err(Error::NotMulticast(group));
+        }
+        let mut state = self.shared.lock();
+        if let Some(ended) = &state.ended {
+            return Err(Error::Queue(ended.clone()));
+        }
+        state.join(group);
+        Ok(Joined { shared: Arc::clone(&self.shared), group })
+    }
+
     /// Whose MAC address packets to `address` carry.
     fn next_hop(&self, address: IpAddr) -> Result<IpAddr, Error> {
         match address {
@@ -151,6 +173,20 @@ impl Neighbours {
             },
             IpAddr::V6(_) => Ok(address),
         }
+    }
+}
+
+/// The network is told that the function is in a multicast group. Dropping it tells that it has left, unless
+/// [`Neighbours`] has ended before.
+#[derive(Debug)]
+pub struct Joined {
+    shared: Arc<Shared>,
+    group: IpAddr,
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        self.shared.lock().leave(self.group);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The thread that receives, answers and sends requests.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use mlx5_smoltcp::{Phy, PhyOptions};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr, Ipv6Cidr};
 
+use super::groups::{ALL_HOSTS, ALL_NODES, Membership, Query, is_told, mac_of};
 use super::packets::{self, solicited_node};
 use super::shared::Shared;
 
@@ -21,8 +22,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
 /// Prefix length of link-local addresses.
 const LINK_LOCAL_PREFIX: u8 = 64;
-/// The all-nodes multicast group, which every IPv6 node joins.
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// smoltcp on a raw Ethernet queue.
 pub struct Stack {
@@ -45,10 +44,9 @@ impl Stack {
             let given = network.address().to_string();
             return Err(Invalid::NotA { what: "unicast address", given, mend: None }.into());
         }
-        let groups = [ALL_NODES, solicited_node(mac.link_local())].map(Mac::of_group);
         let mut options = PhyOptions::default();
         (options.receives, options.sends) = (RECEIVES, SENDS);
-        let mut phy = Phy::listen(device, &groups, options)?;
+        let mut phy = Phy::listen(device, &own_groups(mac), options)?;
         let config = Config::new(EthernetAddress(mac.0).into());
         let mut interface = Interface::new(config, &mut phy, smoltcp::time::Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
@@ -66,9 +64,11 @@ impl Stack {
         while !shared.lock().stop {
             self.process_received(shared)?;
             self.send_requests(shared);
+            self.tell_of_groups(shared);
             let now = smoltcp::time::Instant::from_micros(self.start.elapsed().as_micros() as i64);
             self.interface.poll(now, &mut self.phy, &mut sockets);
         }
+        self.tell_of_groups(shared);
         Ok(())
     }
 
@@ -78,6 +78,9 @@ impl Stack {
         let mut replies = Vec::new();
         self.phy.wait(POLL_INTERVAL)?;
         for frame in self.phy.received() {
+            if let Some(query) = Query::parse(frame) {
+                shared.lock().asked(&query, mac.0[5]);
+            }
             let parsed = packets::parse(frame, mac, own);
             replies.extend(parsed.reply);
             if let Some((address, mac)) = parsed.learned {
@@ -113,4 +116,33 @@ impl Stack {
             }
         }
     }
+
+    /// Sends what is due of members, and listens to their groups, as queries about one group go to it.
+    fn tell_of_groups(&mut self, shared: &Shared) {
+        let mut state = shared.lock();
+        let changed = std::mem::take(&mut state.groups_changed);
+        let (left, due) = (std::mem::take(&mut state.left), state.take_due());
+        let is_member = |group: &IpAddr| state.groups.contains_key(group);
+        let left: Vec<IpAddr> = left.into_iter().filter(|group| !is_member(group)).collect();
+        let mut listened = own_groups(self.mac);
+        listened.extend(state.groups.keys().map(|group| mac_of(*group)));
+        drop(state);
+        if changed {
+            listened.sort_unstable_by_key(|mac| mac.0);
+            listened.dedup();
+            if let Err(error) = self.phy.listen_to(&listened) {
+                tracing::warn!(%error, "queries about single multicast groups are not heard");
+            }
+        }
+        let left = left.into_iter().map(|group| (Membership::Leave, group));
+        let due = due.into_iter().map(|group| (Membership::Report, group));
+        for (membership, group) in left.chain(due).filter(|(_, group)| is_told(*group)) {
+            self.phy.send(&membership.message(self.mac, self.ipv4.map(|network| network.address()), group));
+        }
+    }
+}
+
+/// MAC addresses of the groups that every host is in.
+fn own_groups(mac: Mac) -> Vec<Mac> {
+    [ALL_HOSTS.into(), ALL_NODES.into(), solicited_node(mac.link_local()).into()].map(mac_of).to_vec()
 }

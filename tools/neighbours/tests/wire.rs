@@ -4,10 +4,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_dv::Device;
+use mlx5_dv::{Device, Mac};
+use mlx5_neighbours::groups::{Membership, mac_of};
 use mlx5_neighbours::{Error, Neighbours, address_of};
 use mlx5_open::Sim;
 use mlx5_sim::fault::{Fault, FrameFate, Times};
+use mlx5_smoltcp::{Phy, PhyOptions};
+use smoltcp::phy::{Device as _, RxToken as _};
 
 /// How long anything may take that is to succeed.
 const SOON: Duration = Duration::from_secs(20);
@@ -113,4 +116,51 @@ fn a_gid_is_an_address() {
     assert_eq!(address_of(mapped), ip("10.0.0.3"));
     let link_local: Ipv6Addr = "fe80::1".parse().unwrap();
     assert_eq!(address_of(link_local.octets()), ip("fe80::1"));
+}
+
+/// The next frame that is no ARP.
+fn next_message(phy: &mut Phy) -> Vec<u8> {
+    let end = std::time::Instant::now() + SOON;
+    loop {
+        phy.wait(Duration::from_millis(100)).unwrap();
+        while let Some((frame, _)) = phy.receive(smoltcp::time::Instant::ZERO) {
+            let frame = frame.consume(<[u8]>::to_vec);
+            if frame[12..14] != [8, 6] {
+                return frame;
+            }
+        }
+        assert!(std::time::Instant::now() < end, "nothing is said");
+    }
+}
+
+/// A query about all groups of IPv4, to be answered within 0.1 s.
+const QUERY: [u8; 46] = [
+    0x01, 0x00, 0x5e, 0, 0, 1, 2, 0, 0, 0, 0, 9, 8, 0, 0x46, 0, 0, 32, 0, 0, 0, 0, 1, 2, 0, 0, 10, 0, 0, 9, 224, 0, 0,
+    1, 0x94, 4, 0, 0, 0x11, 1, 0xee, 0xfe, 0, 0, 0, 0,
+];
+
+#[test]
+fn the_network_is_told_of_members_and_asks_for_them() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let first = start(&devices[0], "10.0.0.4/24");
+    let (group, own) = (ip("239.1.2.3"), Some([10, 0, 0, 4].into()));
+    let all_routers = Mac([0x01, 0x00, 0x5e, 0, 0, 2]);
+    let mut network = Phy::listen(&devices[1], &[mac_of(group), all_routers], PhyOptions::default()).unwrap();
+    let said = |membership: Membership| membership.message(devices[0].mac(), own, group);
+
+    let (joined, again) = (first.join(group).unwrap(), first.join(group).unwrap());
+    // Unasked, as one may be lost.
+    assert_eq!(next_message(&mut network), said(Membership::Report));
+    assert_eq!(next_message(&mut network), said(Membership::Report));
+    network.send(&QUERY);
+    assert_eq!(next_message(&mut network), said(Membership::Report));
+    drop(joined);
+    network.send(&QUERY);
+    assert_eq!(next_message(&mut network), said(Membership::Report), "one holder is left");
+    drop(again);
+    assert_eq!(next_message(&mut network), said(Membership::Leave));
+    assert!(matches!(first.join(ip("10.0.0.1")), Err(Error::NotMulticast(_))));
+    drop((network, first, devices));
+    assert_eq!(sim.violations(), []);
 }

@@ -72,6 +72,14 @@ impl Phy {
         Ok(phy)
     }
 
+    /// Receives frames to `groups` instead of those it was made with by [`listen`](Self::listen).
+    ///
+    /// # Errors
+    /// Those of [`EthernetQueue::listen`].
+    pub fn listen_to(&mut self, groups: &[Mac]) -> Result<(), Error> {
+        self.sender.queue.listen(groups)
+    }
+
     /// Sends and receives by `queue`, which the caller steers frames to. Of `options` the numbers of buffers count, as
     /// far as the queue takes as many; none may be posted yet.
     ///
