@@ -1,5 +1,5 @@
-//! What members of multicast groups tell the network, and what they are asked: IGMP version 2 (RFC 2236) and MLD version
-//! 1 (RFC 2710), which switches and routers of every version understand.
+//! What members of multicast groups tell the network, and what they are asked: IGMP version 2 (RFC 2236) and MLD
+//! version 1 (RFC 2710), which switches and routers of every version understand.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -29,14 +29,14 @@ const VERSION_1_RESPONSE: Duration = Duration::from_secs(10);
 
 /// What a member says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Membership {
+pub enum Notice {
     /// That it is in the group.
     Report,
     /// That it has left the group.
     Leave,
 }
 
-impl Membership {
+impl Notice {
     /// The message of `mac` about `group`. `own` is its IPv4 address, if it has one.
     pub fn message(self, mac: Mac, own: Option<Ipv4Addr>, group: IpAddr) -> Vec<u8> {
         match group {
@@ -47,8 +47,8 @@ impl Membership {
 
     fn igmp(self, mac: Mac, own: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
         let (kind, to) = match self {
-            Membership::Report => (0x16, group),
-            Membership::Leave => (0x17, ALL_ROUTERS),
+            Notice::Report => (0x16, group),
+            Notice::Leave => (0x17, ALL_ROUTERS),
         };
         // A header of 24 bytes, of precedence Internetwork Control; 32 bytes; not in fragments; TTL 1.
         let mut ip = [&[0x46, 0xc0, 0, 32, 0, 0, 0x40, 0, 1, IGMP, 0, 0][..], &own.octets(), &to.octets()].concat();
@@ -64,8 +64,8 @@ impl Membership {
 
     fn mld(self, mac: Mac, group: Ipv6Addr) -> Vec<u8> {
         let (kind, to) = match self {
-            Membership::Report => (131, group),
-            Membership::Leave => (132, ALL_ROUTERS_V6),
+            Notice::Report => (131, group),
+            Notice::Leave => (132, ALL_ROUTERS_V6),
         };
         let own = mac.link_local();
         let mut icmp = [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &group.octets()].concat();
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn reports_and_leaves_are_the_rfcs() {
         let group = Ipv4Addr::new(239, 129, 2, 3);
-        let report = Membership::Report.message(US, Some(OURS), group.into());
+        let report = Notice::Report.message(US, Some(OURS), group.into());
         let expected = [
             &[0x01, 0x00, 0x5e, 1, 2, 3, 2, 0, 0xc5, 0, 0, 1, 8, 0][..],
             &[0x46, 0xc0, 0, 32, 0, 0, 0x40, 0, 1, 2],
@@ -232,25 +232,25 @@ mod tests {
         ];
         assert_eq!(report, expected.concat());
         assert_eq!((checksum(&[&report[14..38]]), checksum(&[&report[38..]])), ([0; 2], [0; 2]));
-        let leave = Membership::Leave.message(US, None, group.into());
+        let leave = Notice::Leave.message(US, None, group.into());
         assert_eq!(
             (&leave[..6], &leave[26..34], leave[38]),
             (&[1, 0, 0x5e, 0, 0, 2][..], &[0, 0, 0, 0, 224, 0, 0, 2][..], 0x17)
         );
 
         let group: Ipv6Addr = "ff15::1:2".parse().unwrap();
-        let report = Membership::Report.message(US, None, group.into());
+        let report = Notice::Report.message(US, None, group.into());
         assert_eq!(report[..6], [0x33, 0x33, 0, 1, 0, 2]);
         assert_eq!((report[20], report[21], report[62]), (HOP_BY_HOP, 1, 131));
         assert_eq!(report[38..54], group.octets());
-        let leave = Membership::Leave.message(US, None, group.into());
+        let leave = Notice::Leave.message(US, None, group.into());
         assert_eq!((&leave[38..54], leave[62], &leave[70..]), (&ALL_ROUTERS_V6.octets()[..], 132, &group.octets()[..]));
     }
 
     #[test]
     fn queries_are_read_and_nothing_else_is_one() {
-        let v4 = Membership::Report.message(US, Some(OURS), ALL_HOSTS.into());
-        let v6 = Membership::Report.message(US, None, ALL_NODES.into());
+        let v4 = Notice::Report.message(US, Some(OURS), ALL_HOSTS.into());
+        let v6 = Notice::Report.message(US, None, ALL_NODES.into());
         assert_eq!((Query::parse(&v4), Query::parse(&v6)), (None, None), "reports");
         let group = [239, 1, 2, 3];
         for (code, of_group, expected) in [

@@ -9,7 +9,7 @@ use mlx5_smoltcp::{Phy, PhyOptions};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr, Ipv6Cidr};
 
-use super::groups::{ALL_HOSTS, ALL_NODES, Membership, Query, is_told, mac_of};
+use super::groups::{ALL_HOSTS, ALL_NODES, Notice, Query, is_told, mac_of};
 use super::packets::{self, solicited_node};
 use super::shared::Shared;
 
@@ -134,10 +134,10 @@ impl Stack {
                 tracing::warn!(%error, "queries about single multicast groups are not heard");
             }
         }
-        let left = left.into_iter().map(|group| (Membership::Leave, group));
-        let due = due.into_iter().map(|group| (Membership::Report, group));
-        for (membership, group) in left.chain(due).filter(|(_, group)| is_told(*group)) {
-            self.phy.send(&membership.message(self.mac, self.ipv4.map(|network| network.address()), group));
+        let left = left.into_iter().map(|group| (Notice::Leave, group));
+        let due = due.into_iter().map(|group| (Notice::Report, group));
+        for (notice, group) in left.chain(due).filter(|(_, group)| is_told(*group)) {
+            self.phy.send(&notice.message(self.mac, self.ipv4.map(|network| network.address()), group));
         }
     }
 }

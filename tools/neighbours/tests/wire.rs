@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_dv::{Device, Mac};
-use mlx5_neighbours::groups::{Membership, mac_of};
+use mlx5_neighbours::groups::{Notice, mac_of};
 use mlx5_neighbours::{Error, Neighbours, address_of};
 use mlx5_open::Sim;
 use mlx5_sim::fault::{Fault, FrameFate, Times};
@@ -147,19 +147,19 @@ fn the_network_is_told_of_members_and_asks_for_them() {
     let (group, own) = (ip("239.1.2.3"), Some([10, 0, 0, 4].into()));
     let all_routers = Mac([0x01, 0x00, 0x5e, 0, 0, 2]);
     let mut network = Phy::listen(&devices[1], &[mac_of(group), all_routers], PhyOptions::default()).unwrap();
-    let said = |membership: Membership| membership.message(devices[0].mac(), own, group);
+    let said = |notice: Notice| notice.message(devices[0].mac(), own, group);
 
     let (joined, again) = (first.join(group).unwrap(), first.join(group).unwrap());
     // Unasked, as one may be lost.
-    assert_eq!(next_message(&mut network), said(Membership::Report));
-    assert_eq!(next_message(&mut network), said(Membership::Report));
+    assert_eq!(next_message(&mut network), said(Notice::Report));
+    assert_eq!(next_message(&mut network), said(Notice::Report));
     network.send(&QUERY);
-    assert_eq!(next_message(&mut network), said(Membership::Report));
+    assert_eq!(next_message(&mut network), said(Notice::Report));
     drop(joined);
     network.send(&QUERY);
-    assert_eq!(next_message(&mut network), said(Membership::Report), "one holder is left");
+    assert_eq!(next_message(&mut network), said(Notice::Report), "one holder is left");
     drop(again);
-    assert_eq!(next_message(&mut network), said(Membership::Leave));
+    assert_eq!(next_message(&mut network), said(Notice::Leave));
     assert!(matches!(first.join(ip("10.0.0.1")), Err(Error::NotMulticast(_))));
     drop((network, first, devices));
     assert_eq!(sim.violations(), []);

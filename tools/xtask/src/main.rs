@@ -12,7 +12,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 The test tiers (docs/testing.md):
 
-    cargo xtask unit                 everything without a guest, in a minute on two idle cores once it is built, or a few
+    cargo xtask unit                 everything without a guest, in two or three minutes on two idle cores once it is built
     cargo xtask lab                  lists the lab's tests
     cargo xtask lab NAME [FILTER]    one test program of the lab; says where its logs are, and shows their ends if it fails
     cargo xtask all                  everything, as `cargo test --workspace`
