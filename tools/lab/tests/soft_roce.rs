@@ -375,7 +375,7 @@ impl Wire {
         self.lab.wait_until(&format!("the switch knows a member of {group}"), &known)?;
         // Longer than it reports unasked, and than the switch remembers that.
         self.lab.check("sleep 5", PROBE)?;
-        self.lab.check(&known, PROBE)?;
+        self.lab.wait_until(&format!("a member of {group} has answered the switch"), &known)?;
         Ok(member)
     }
 
