@@ -61,7 +61,7 @@ fn main() -> ExitCode {
                 (sim.open(0)?, sim.open(1)?)
             }
         };
-        let (mut trader, mut exchange) = (End::new(&near, &[mac_of(GROUP)])?, End::new(&far, &[])?);
+        let (mut trader, mut exchange) = (End::new(&near, &[Mac::of_group(GROUP.into())])?, End::new(&far, &[])?);
         // How many ticks the trader has taken: the exchange never is too far ahead, so none is lost by the way.
         let (taken, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -76,12 +76,6 @@ fn main() -> ExitCode {
             traded?.print(&near, orders)
         })
     })
-}
-
-/// The MAC address of an IPv4 group. RFC 1112.
-fn mac_of(group: Ipv4Addr) -> Mac {
-    let [_, b, c, d] = group.octets();
-    Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
 }
 
 /// Whether tick `number` is left out.
@@ -197,7 +191,7 @@ impl End {
         taken: &AtomicU64,
         stop: &AtomicBool,
     ) -> Result<u64, Failure> {
-        let mut tick = frame((mac_of(GROUP), self.queue.device().mac()), GROUP, TICKS);
+        let mut tick = frame((Mac::of_group(GROUP.into()), self.queue.device().mac()), GROUP, TICKS);
         // The last tick is never left out, so that the trader sees the end.
         let is_sent = |number| number + 1 == arguments.iters || !is_lost(arguments, number);
         let expected = (0..arguments.iters).filter(|&number| is_sent(number) && price(number) >= LIMIT).count() as u64;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use mlx5_prm::ctx::{MacAddressLayout, QueryAdapterParamBlock};
@@ -31,10 +31,19 @@ impl Mac {
     /// The broadcast address.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// The MAC address for the IPv6 multicast group `group`. RFC 2464.
-    pub fn of_group(group: Ipv6Addr) -> Self {
-        let [.., a, b, c, d] = group.octets();
-        Mac([0x33, 0x33, a, b, c, d])
+    /// The MAC address of the multicast group `group`: 23 bits of an IPv4 address (RFC 1112), or 32 bits of an IPv6 one
+    /// (RFC 2464).
+    pub fn of_group(group: IpAddr) -> Self {
+        match group {
+            IpAddr::V4(group) => {
+                let [_, b, c, d] = group.octets();
+                Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+            }
+            IpAddr::V6(group) => {
+                let [.., a, b, c, d] = group.octets();
+                Mac([0x33, 0x33, a, b, c, d])
+            }
+        }
     }
 
     /// Whether it is a multicast or broadcast address.

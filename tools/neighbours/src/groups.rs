@@ -5,6 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use mlx5_dv::Mac;
+use smoltcp::wire::{
+    EthernetFrame, EthernetProtocol, Icmpv6Packet, IgmpPacket, IgmpRepr, IgmpVersion, IpProtocol, Ipv4Packet,
+    Ipv6Packet, Ipv6Repr,
+};
+
+use super::packets::ethernet;
 
 /// Every host is in this group; queries go to it.
 pub const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
@@ -13,16 +19,13 @@ pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const ALL_ROUTERS_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-const ETHERNET: usize = 14;
-const IPV4: [u8; 2] = [0x08, 0x00];
-const IPV6: [u8; 2] = [0x86, 0xdd];
-const IPV6_HEADER: usize = 40;
-/// IP protocols.
-const HOP_BY_HOP: u8 = 0;
+/// IGMP's number among IP protocols.
 const IGMP: u8 = 2;
-const ICMPV6: u8 = 58;
-/// Types of IGMP and MLD messages.
-const IGMP_QUERY: u8 = 0x11;
+/// Routers look at a packet that they only forward: options of IPv4 (RFC 2113), and of IPv6 for MLD (RFC 2711), which
+/// ICMPv6 follows, with two bytes of padding.
+const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
+const ROUTER_ALERT_V6: [u8; 8] = [58, 0, 5, 2, 0, 0, 1, 0];
+/// ICMPv6's type of MLD's queries.
 const MLD_QUERY: u8 = 130;
 /// How long members may take to answer a query of IGMP version 1, which does not say it. RFC 2236, section 4.
 const VERSION_1_RESPONSE: Duration = Duration::from_secs(10);
@@ -46,20 +49,19 @@ impl Notice {
     }
 
     fn igmp(self, mac: Mac, own: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
-        let (kind, to) = match self {
-            Notice::Report => (0x16, group),
-            Notice::Leave => (0x17, ALL_ROUTERS),
+        let (to, igmp) = match self {
+            Notice::Report => (group, IgmpRepr::MembershipReport { group_addr: group, version: IgmpVersion::Version2 }),
+            Notice::Leave => (ALL_ROUTERS, IgmpRepr::LeaveGroup { group_addr: group }),
         };
         // A header of 24 bytes, of precedence Internetwork Control; 32 bytes; not in fragments; TTL 1.
-        let mut ip = [&[0x46, 0xc0, 0, 32, 0, 0, 0x40, 0, 1, IGMP, 0, 0][..], &own.octets(), &to.octets()].concat();
-        // The option Router Alert. RFC 2113.
-        ip.extend([0x94, 4, 0, 0]);
-        let sum = checksum(&[&ip]);
-        ip[10..12].copy_from_slice(&sum);
-        let mut igmp = [&[kind, 0, 0, 0][..], &group.octets()].concat();
-        let sum = checksum(&[&igmp]);
-        igmp[2..4].copy_from_slice(&sum);
-        [&mac_of(to.into()).0[..], &mac.0, &IPV4, &ip, &igmp].concat()
+        let ip = [&[0x46, 0xc0, 0, 32, 0, 0, 0x40, 0, 1, IGMP, 0, 0][..], &own.octets(), &to.octets(), &ROUTER_ALERT];
+        let ip = ip.concat();
+        ethernet(mac, Mac::of_group(to.into()), EthernetProtocol::Ipv4, ip.len() + igmp.buffer_len(), |bytes| {
+            bytes[..ip.len()].copy_from_slice(&ip);
+            let mut packet = Ipv4Packet::new_unchecked(bytes);
+            packet.fill_checksum();
+            igmp.emit(&mut IgmpPacket::new_unchecked(packet.payload_mut()));
+        })
     }
 
     fn mld(self, mac: Mac, group: Ipv6Addr) -> Vec<u8> {
@@ -68,14 +70,18 @@ impl Notice {
             Notice::Leave => (132, ALL_ROUTERS_V6),
         };
         let own = mac.link_local();
-        let mut icmp = [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &group.octets()].concat();
-        let sum = checksum(&[&pseudo_header(own, to, icmp.len()), &icmp]);
-        icmp[2..4].copy_from_slice(&sum);
-        // 32 bytes, hop limit 1.
-        let ip = [&[0x60, 0, 0, 0, 0, 32, HOP_BY_HOP, 1][..], &own.octets(), &to.octets()].concat();
-        // The option Router Alert, for MLD (RFC 2711), and two bytes of padding.
-        let options = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
-        [&mac_of(to.into()).0[..], &mac.0, &IPV6, &ip, &options, &icmp].concat()
+        let icmp = [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &group.octets()].concat();
+        let payload_len = ROUTER_ALERT_V6.len() + icmp.len();
+        let next_header = IpProtocol::HopByHop;
+        let ip = Ipv6Repr { src_addr: own, dst_addr: to, next_header, payload_len, hop_limit: 1 };
+        ethernet(mac, Mac::of_group(to.into()), EthernetProtocol::Ipv6, ip.buffer_len() + payload_len, |bytes| {
+            let mut packet = Ipv6Packet::new_unchecked(bytes);
+            ip.emit(&mut packet);
+            let (options, message) = packet.payload_mut().split_at_mut(ROUTER_ALERT_V6.len());
+            options.copy_from_slice(&ROUTER_ALERT_V6);
+            message.copy_from_slice(&icmp);
+            Icmpv6Packet::new_unchecked(message).fill_checksum(&own, &to);
+        })
     }
 }
 
@@ -84,17 +90,6 @@ pub fn is_told(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group != ALL_HOSTS,
         IpAddr::V6(group) => group != ALL_NODES && group.octets()[1] & 0xf > 1,
-    }
-}
-
-/// The MAC address of a multicast group. RFC 1112, RFC 2464.
-pub fn mac_of(group: IpAddr) -> Mac {
-    match group {
-        IpAddr::V4(group) => {
-            let [_, a, b, c] = group.octets();
-            Mac([0x01, 0x00, 0x5e, a & 0x7f, b, c])
-        }
-        IpAddr::V6(group) => Mac::of_group(group),
     }
 }
 
@@ -112,46 +107,43 @@ pub struct Query {
 impl Query {
     /// Reads a frame; `None` if it is no query.
     pub fn parse(frame: &[u8]) -> Option<Self> {
-        let packet = frame.get(ETHERNET..)?;
-        match frame[12..14].try_into().ok()? {
-            IPV4 => Self::of_igmp(packet),
-            IPV6 => Self::of_mld(packet),
+        let frame = EthernetFrame::new_checked(frame).ok()?;
+        match frame.ethertype() {
+            EthernetProtocol::Ipv4 => Self::of_igmp(&Ipv4Packet::new_checked(frame.payload()).ok()?),
+            EthernetProtocol::Ipv6 => Self::of_mld(&Ipv6Packet::new_checked(frame.payload()).ok()?),
             _ => None,
         }
     }
 
-    fn of_igmp(packet: &[u8]) -> Option<Self> {
-        let header = packet.get(..20)?;
-        let (start, end) = (usize::from(header[0] & 0xf) * 4, usize::from(u16::from_be_bytes([header[2], header[3]])));
-        let is_igmp = header[0] >> 4 == 4 && start >= 20 && header[9] == IGMP;
-        let igmp = packet.get(start..end).filter(|igmp| is_igmp && igmp.len() >= 8 && checksum(&[igmp]) == [0; 2])?;
-        if igmp[0] != IGMP_QUERY {
+    fn of_igmp(packet: &Ipv4Packet<&[u8]>) -> Option<Self> {
+        let igmp = IgmpPacket::new_checked(packet.payload()).ok()?;
+        let is_igmp = packet.version() == 4 && packet.next_header() == IpProtocol::Igmp;
+        if !is_igmp || !igmp.verify_checksum() {
             return None;
         }
-        let group = Ipv4Addr::from([igmp[4], igmp[5], igmp[6], igmp[7]]);
-        let within = match u32::from(igmp[1]) {
+        let IgmpRepr::MembershipQuery { group_addr, .. } = IgmpRepr::parse(&igmp).ok()? else { return None };
+        let within = match u32::from(igmp.max_resp_code()) {
             0 => VERSION_1_RESPONSE,
             // Version 3 has larger values with an exponent. RFC 3376, section 4.1.1.
-            code @ 128.. if igmp.len() >= 12 => tenths((code & 0xf | 0x10) << ((code >> 4 & 7) + 3)),
+            code @ 128.. if packet.payload().len() >= 12 => tenths((code & 0xf | 0x10) << ((code >> 4 & 7) + 3)),
             code => tenths(code),
         };
-        Some(Query { group: some_group(group.into())?, of_ipv4: true, within })
+        Some(Query { group: some_group(group_addr.into())?, of_ipv4: true, within })
     }
 
-    fn of_mld(packet: &[u8]) -> Option<Self> {
-        let (header, rest) = packet.split_at_checked(IPV6_HEADER)?;
-        let rest = rest.get(..usize::from(u16::from_be_bytes([header[4], header[5]])))?;
-        let address = |at: usize| header[at..][..16].try_into().map(|octets: [u8; 16]| Ipv6Addr::from(octets)).ok();
-        let (from, to) = (address(8)?, address(24)?);
+    fn of_mld(packet: &Ipv6Packet<&[u8]>) -> Option<Self> {
+        let (from, to, rest) = (packet.src_addr(), packet.dst_addr(), packet.payload());
         // A router that forwards would make it another hop limit: it is none of this network's then.
-        let is_local = header[0] >> 4 == 6 && header[7] == 1 && from.is_unicast_link_local();
-        let (next, icmp) = match header[6] {
-            HOP_BY_HOP => (*rest.first()?, rest.get((usize::from(*rest.get(1)?) + 1) * 8..)?),
+        let is_local = packet.version() == 6 && packet.hop_limit() == 1 && from.is_unicast_link_local();
+        let (next, icmp) = match packet.next_header() {
+            IpProtocol::HopByHop => {
+                (IpProtocol::from(*rest.first()?), rest.get((usize::from(*rest.get(1)?) + 1) * 8..)?)
+            }
             next => (next, rest),
         };
-        let is_sound = is_local && next == ICMPV6 && icmp.len() >= 24;
-        let sum = checksum(&[&pseudo_header(from, to, icmp.len()), icmp]);
-        if !is_sound || sum != [0; 2] || icmp[0] != MLD_QUERY {
+        let is_query = is_local && next == IpProtocol::Icmpv6 && icmp.len() >= 24 && icmp[0] == MLD_QUERY;
+        // smoltcp reads queries of version 2 alone.
+        if !is_query || !Icmpv6Packet::new_unchecked(icmp).verify_checksum(&from, &to) {
             return None;
         }
         let group = Ipv6Addr::from(<[u8; 16]>::try_from(&icmp[8..24]).ok()?);
@@ -177,21 +169,6 @@ fn some_group(group: IpAddr) -> Option<Option<IpAddr>> {
     }
 }
 
-/// What the checksum of `len` bytes of ICMPv6 also covers. RFC 8200, section 8.1.
-fn pseudo_header(from: Ipv6Addr, to: Ipv6Addr, len: usize) -> Vec<u8> {
-    [&from.octets()[..], &to.octets(), &(len as u32).to_be_bytes(), &[0, 0, 0, ICMPV6]].concat()
-}
-
-/// The Internet's checksum (RFC 1071) over `parts`, of which only the last may have an odd number of bytes.
-fn checksum(parts: &[&[u8]]) -> [u8; 2] {
-    let pair = |pair: &[u8]| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
-    let mut sum: u64 = parts.iter().flat_map(|part| part.chunks(2)).map(pair).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    (!(sum as u16)).to_be_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,15 +185,13 @@ mod tests {
         message[at..at + code.len()].copy_from_slice(code);
         let at = message.len() - group.len();
         message[at..].copy_from_slice(group);
-        message[2..4].fill(0);
-        let sum = match group.len() {
-            4 => checksum(&[message]),
+        match group.len() {
+            4 => IgmpPacket::new_unchecked(message).fill_checksum(),
             _ => {
                 let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&head[at..at + 16]).unwrap());
-                checksum(&[&pseudo_header(address(22), address(38), message.len()), message])
+                Icmpv6Packet::new_unchecked(message).fill_checksum(&address(22), &address(38));
             }
-        };
-        message[2..4].copy_from_slice(&sum);
+        }
         frame
     }
 
@@ -226,12 +201,12 @@ mod tests {
         let report = Notice::Report.message(US, Some(OURS), group.into());
         let expected = [
             &[0x01, 0x00, 0x5e, 1, 2, 3, 2, 0, 0xc5, 0, 0, 1, 8, 0][..],
-            &[0x46, 0xc0, 0, 32, 0, 0, 0x40, 0, 1, 2],
-            &report[24..26],
+            &[0x46, 0xc0, 0, 32, 0, 0, 0x40, 0, 1, 2, 0xe8, 0x8f],
             &[10, 0, 0, 4, 239, 129, 2, 3, 0x94, 4, 0, 0, 0x16, 0, 0xf8, 0x7a, 239, 129, 2, 3],
         ];
         assert_eq!(report, expected.concat());
-        assert_eq!((checksum(&[&report[14..38]]), checksum(&[&report[38..]])), ([0; 2], [0; 2]));
+        assert!(Ipv4Packet::new_unchecked(&report[14..]).verify_checksum());
+        assert!(IgmpPacket::new_unchecked(&report[38..]).verify_checksum());
         let leave = Notice::Leave.message(US, None, group.into());
         assert_eq!(
             (&leave[..6], &leave[26..34], leave[38]),
@@ -241,7 +216,7 @@ mod tests {
         let group: Ipv6Addr = "ff15::1:2".parse().unwrap();
         let report = Notice::Report.message(US, None, group.into());
         assert_eq!(report[..6], [0x33, 0x33, 0, 1, 0, 2]);
-        assert_eq!((report[20], report[21], report[62]), (HOP_BY_HOP, 1, 131));
+        assert_eq!((report[20], report[21], report[62]), (0, 1, 131));
         assert_eq!(report[38..54], group.octets());
         let leave = Notice::Leave.message(US, None, group.into());
         assert_eq!((&leave[38..54], leave[62], &leave[70..]), (&ALL_ROUTERS_V6.octets()[..], 132, &group.octets()[..]));
@@ -261,7 +236,7 @@ mod tests {
             (255, [0; 4], (None, 25_500)),
         ] {
             let (group, within) = (expected.0, Duration::from_millis(expected.1));
-            let frame = query(v4.clone(), IGMP_QUERY, &[code], &of_group);
+            let frame = query(v4.clone(), 0x11, &[code], &of_group);
             assert_eq!(Query::parse(&frame), Some(Query { group, of_ipv4: true, within }), "{code}");
         }
         let group = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 1, 2);
@@ -275,7 +250,7 @@ mod tests {
             assert_eq!(Query::parse(&forwarded), None);
         }
         for frame in [
-            query(v4, IGMP_QUERY, &[100], &[0; 4]),
+            query(v4, 0x11, &[100], &[0; 4]),
             query(v6, MLD_QUERY, &1000u16.to_be_bytes(), &Ipv6Addr::UNSPECIFIED.octets()),
         ] {
             for len in 0..frame.len() {

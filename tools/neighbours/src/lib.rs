@@ -102,9 +102,7 @@ impl Neighbours {
                 state.wanted.remove(&next_hop);
                 return Ok(mac);
             }
-            if let Some(ended) = &state.ended {
-                return Err(Error::Queue(ended.clone()));
-            }
+            state.check()?;
             let left = patience.saturating_sub(begin.elapsed());
             if left.is_zero() {
                 let asked = state.wanted.remove(&next_hop).unwrap_or(0);
@@ -130,9 +128,7 @@ impl Neighbours {
             state.wanted.remove(&next_hop);
             return Ok(Some(mac));
         }
-        if let Some(ended) = &state.ended {
-            return Err(Error::Queue(ended.clone()));
-        }
+        state.check()?;
         state.wanted.entry(next_hop).or_default();
         Ok(None)
     }
@@ -156,9 +152,7 @@ impl Neighbours {
             return Err(Error::NotMulticast(group));
         }
         let mut state = self.shared.lock();
-        if let Some(ended) = &state.ended {
-            return Err(Error::Queue(ended.clone()));
-        }
+        state.check()?;
         state.join(group);
         Ok(Joined { shared: Arc::clone(&self.shared), group })
     }

@@ -18,7 +18,14 @@ pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-fn ethernet(from: Mac, to: Mac, ethertype: EthernetProtocol, len: usize, fill: impl FnOnce(&mut [u8])) -> Vec<u8> {
+/// A frame of `len` bytes behind its header, which `fill` writes.
+pub(super) fn ethernet(
+    from: Mac,
+    to: Mac,
+    ethertype: EthernetProtocol,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]),
+) -> Vec<u8> {
     let mut bytes = vec![0; EthernetFrame::<&[u8]>::buffer_len(len)];
     let mut frame = EthernetFrame::new_unchecked(&mut bytes[..]);
     EthernetRepr { src_addr: EthernetAddress(from.0), dst_addr: EthernetAddress(to.0), ethertype }.emit(&mut frame);
@@ -44,7 +51,7 @@ pub fn arp_request(mac: Mac, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
 pub fn solicitation(mac: Mac, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let group = solicited_node(target);
     let lladdr = Some(RawHardwareAddress::from(EthernetAddress(mac.0)));
-    ndisc((mac, own), (Mac::of_group(group), group), NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
+    ndisc((mac, own), (Mac::of_group(group.into()), group), NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
 }
 
 /// A neighbour advertisement to `requester`: `mac` has the address `own`.
@@ -205,7 +212,7 @@ mod tests {
         // The requester's MAC address is the frame's if the packet has none.
         for (from, lladdr) in [
             ((Mac::BROADCAST, us), None),
-            ((Mac::of_group(group), us), None),
+            ((Mac::of_group(group.into()), us), None),
             ((Mac([0; 6]), us), None),
             ((US, us), Some(Mac::BROADCAST)),
             ((US, us), Some(Mac([0; 6]))),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use mlx5_dv::Mac;
 
+use super::error::Error;
 use super::groups::Query;
 
 /// Shared between the thread of the stack and the callers.
@@ -63,6 +64,11 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const REMEMBERED: usize = 1024;
 
 impl State {
+    /// An error if the thread has ended.
+    pub fn check(&self) -> Result<(), Error> {
+        self.ended.as_ref().map_or(Ok(()), |ended| Err(Error::Queue(ended.clone())))
+    }
+
     /// Records that `mac` has `address`.
     pub fn learn(&mut self, address: IpAddr, mac: Mac) {
         if self.known.len() >= REMEMBERED && !self.known.contains_key(&address) {

@@ -9,7 +9,7 @@ use mlx5_smoltcp::{Phy, PhyOptions};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr, Ipv6Cidr};
 
-use super::groups::{ALL_HOSTS, ALL_NODES, Notice, Query, is_told, mac_of};
+use super::groups::{ALL_HOSTS, ALL_NODES, Notice, Query, is_told};
 use super::packets::{self, solicited_node};
 use super::shared::Shared;
 
@@ -64,6 +64,7 @@ impl Stack {
         while !shared.lock().stop {
             self.process_received(shared)?;
             self.send_requests(shared);
+            self.listen_to_groups(shared);
             self.tell_of_groups(shared);
             let now = smoltcp::time::Instant::from_micros(self.start.elapsed().as_micros() as i64);
             self.interface.poll(now, &mut self.phy, &mut sockets);
@@ -117,32 +118,37 @@ impl Stack {
         }
     }
 
-    /// Sends what is due of members, and listens to their groups, as queries about one group go to it.
+    /// Listens to the groups that the function is in, if these have changed: queries about one group go to it.
+    fn listen_to_groups(&mut self, shared: &Shared) {
+        let mut state = shared.lock();
+        if !std::mem::take(&mut state.groups_changed) {
+            return;
+        }
+        let mut listened = own_groups(self.mac);
+        listened.extend(state.groups.keys().copied().map(Mac::of_group));
+        drop(state);
+        listened.sort_unstable_by_key(|mac| mac.0);
+        listened.dedup();
+        if let Err(error) = self.phy.listen_to(&listened) {
+            tracing::warn!(%error, "queries about single multicast groups are not heard");
+        }
+    }
+
+    /// Tells the network of groups that were left, and reports those that are due.
     fn tell_of_groups(&mut self, shared: &Shared) {
         let mut state = shared.lock();
-        let changed = std::mem::take(&mut state.groups_changed);
         let (left, due) = (std::mem::take(&mut state.left), state.take_due());
-        let is_member = |group: &IpAddr| state.groups.contains_key(group);
-        let left: Vec<IpAddr> = left.into_iter().filter(|group| !is_member(group)).collect();
-        let mut listened = own_groups(self.mac);
-        listened.extend(state.groups.keys().map(|group| mac_of(*group)));
-        drop(state);
-        if changed {
-            listened.sort_unstable_by_key(|mac| mac.0);
-            listened.dedup();
-            if let Err(error) = self.phy.listen_to(&listened) {
-                tracing::warn!(%error, "queries about single multicast groups are not heard");
-            }
-        }
-        let left = left.into_iter().map(|group| (Notice::Leave, group));
+        let left =
+            left.into_iter().filter(|group| !state.groups.contains_key(group)).map(|group| (Notice::Leave, group));
         let due = due.into_iter().map(|group| (Notice::Report, group));
+        let own = self.ipv4.map(|network| network.address());
         for (notice, group) in left.chain(due).filter(|(_, group)| is_told(*group)) {
-            self.phy.send(&notice.message(self.mac, self.ipv4.map(|network| network.address()), group));
+            self.phy.send(&notice.message(self.mac, own, group));
         }
     }
 }
 
 /// MAC addresses of the groups that every host is in.
 fn own_groups(mac: Mac) -> Vec<Mac> {
-    [ALL_HOSTS.into(), ALL_NODES.into(), solicited_node(mac.link_local()).into()].map(mac_of).to_vec()
+    [ALL_HOSTS.into(), ALL_NODES.into(), solicited_node(mac.link_local()).into()].map(Mac::of_group).to_vec()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_dv::{Device, Mac};
-use mlx5_neighbours::groups::{Notice, mac_of};
+use mlx5_neighbours::groups::Notice;
 use mlx5_neighbours::{Error, Neighbours, address_of};
 use mlx5_open::Sim;
 use mlx5_sim::fault::{Fault, FrameFate, Times};
@@ -146,7 +146,7 @@ fn the_network_is_told_of_members_and_asks_for_them() {
     let first = start(&devices[0], "10.0.0.4/24");
     let (group, own) = (ip("239.1.2.3"), Some([10, 0, 0, 4].into()));
     let all_routers = Mac([0x01, 0x00, 0x5e, 0, 0, 2]);
-    let mut network = Phy::listen(&devices[1], &[mac_of(group), all_routers], PhyOptions::default()).unwrap();
+    let mut network = Phy::listen(&devices[1], &[Mac::of_group(group), all_routers], PhyOptions::default()).unwrap();
     let said = |notice: Notice| notice.message(devices[0].mac(), own, group);
 
     let (joined, again) = (first.join(group).unwrap(), first.join(group).unwrap());

@@ -110,16 +110,8 @@ impl AddressPath {
     /// Path to the multicast group `gid`: an IPv6 group address, or an IPv4 one, mapped (::ffff:239.1.2.3). Its MAC
     /// address is derived from it. `None` for another GID. RFC 1112, RFC 2464.
     pub fn group(gid: [u8; 16]) -> Option<Self> {
-        let address = Ipv6Addr::from(gid);
-        let mac = match address.to_ipv4_mapped() {
-            Some(ipv4) if ipv4.is_multicast() => {
-                let [_, b, c, d] = ipv4.octets();
-                Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
-            }
-            None if address.is_multicast() => Mac::of_group(address),
-            _ => return None,
-        };
-        Some(AddressPath::new(gid, mac))
+        let address = Ipv6Addr::from(gid).to_canonical();
+        address.is_multicast().then(|| AddressPath::new(gid, Mac::of_group(address)))
     }
 
     /// UDP source port of packets from queue pair `local` to `remote`.
