@@ -416,7 +416,7 @@ impl RSocket {
             None => std::thread::yield_now(),
             Some((_, Event::Established { .. })) => {}
             Some((_, Event::Disconnected { .. })) => (self.is_closed, self.is_disconnected) = (true, true),
-            Some((_, other)) => return Err(format!("the connection failed: {other:?}").into()),
+            Some((_, other)) => return Err(format!("the connection failed: {other}").into()),
         }
         Ok(())
     }

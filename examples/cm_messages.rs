@@ -147,7 +147,7 @@ impl<'a> Streams<'a> {
                     self.links.insert(id, stream);
                     self.connected += 1;
                 }
-                (_, other) => return Err(format!("no connection to {remote}: {other:?}").into()),
+                (_, other) => return Err(format!("no connection to {remote}: {other}").into()),
             }
         }
         println!("{} connected to {remote}", self.connected);
@@ -177,7 +177,7 @@ impl<'a> Streams<'a> {
                 // Without messages a client may leave before the next one comes.
                 (_, Event::Disconnected { confirmed: true, .. }) if self.options.count == 0 => self.disconnected += 1,
                 (_, Event::TimewaitExit) => {}
-                (_, other) => return Err(format!("a connection failed: {other:?}").into()),
+                (_, other) => return Err(format!("a connection failed: {other}").into()),
             }
         }
         println!("{} clients connected", self.connected);
@@ -225,7 +225,7 @@ impl<'a> Streams<'a> {
                 let all = self.links.get(&id).is_some_and(|stream| (stream.sent, stream.received) == (count, count));
                 match event {
                     Event::Disconnected { confirmed, .. } if all => self.disconnected += u32::from(confirmed),
-                    event => return Err(format!("a connection failed in the middle: {event:?}").into()),
+                    event => return Err(format!("a connection failed in the middle: {event}").into()),
                 }
             }
             if Instant::now() > end {
@@ -316,7 +316,7 @@ impl<'a> Datagrams<'a> {
                     talk.to = Some(self.address(&talk, qpn, qkey)?);
                     talks.push(talk);
                 }
-                (_, other) => return Err(format!("no service at {remote}: {other:?}").into()),
+                (_, other) => return Err(format!("no service at {remote}: {other}").into()),
             }
         }
         println!("{} queue pairs found at {remote}", talks.len());
@@ -335,7 +335,7 @@ impl<'a> Datagrams<'a> {
                     self.manager.answer(id, talk.queue.queue_pair().qpn(), UDP_QKEY, &[])?;
                     talks.push(talk);
                 }
-                (_, other) => return Err(format!("a request failed: {other:?}").into()),
+                (_, other) => return Err(format!("a request failed: {other}").into()),
             }
         }
         println!("{} clients asked", talks.len());

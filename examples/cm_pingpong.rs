@@ -124,9 +124,11 @@ impl End {
         let (id, remote, _) = managed::called(&mut self.manager)?;
         self.connect(id)?;
         self.manager.accept(id, &self.parameters())?;
-        println!("connected from {remote}");
         let mut served = 0u64;
         while let Some(source) = self.answer(id)? {
+            if served == 0 {
+                println!("connected from {remote}");
+            }
             let buffer = self.region.buffer(SOURCE..SOURCE + source.len)?;
             let buffer = self.connection.read_blocking(buffer, source.address, SOON)?;
             self.connection.send_inline(&[0; ADVERTISEMENT])?;
@@ -170,7 +172,7 @@ impl End {
             match self.manager.poll()? {
                 Some((_, Event::Disconnected { .. })) => return Ok(None),
                 Some((_, Event::Established { .. })) | None => std::thread::yield_now(),
-                Some((_, other)) => return Err(format!("the connection failed: {other:?}").into()),
+                Some((_, other)) => return Err(format!("the connection failed: {other}").into()),
             }
         }
         Err(format!("no message within {} s", SOON.as_secs()).into())

@@ -229,7 +229,7 @@ fn call<S: Connected>(
             println!("  connected to {remote}, QPN {:#08x}", rtr.remote_qpn);
             Ok(id)
         }
-        (_, other) => Err(format!("no connection to {remote}: {other:?}").into()),
+        (_, other) => Err(format!("no connection to {remote}: {other}").into()),
     }
 }
 
@@ -242,7 +242,7 @@ fn be_called<S: Connected>(
     manager.listen(Service::tcp(options.port))?;
     println!("  listening on port {} of the connection manager", options.port);
     let (id, event) = manager.wait(PATIENCE)?;
-    let Event::ConnectRequest { remote, .. } = event else { return Err(format!("no client: {event:?}").into()) };
+    let Event::ConnectRequest { remote, .. } = event else { return Err(format!("no client: {event}").into()) };
     let (rtr, rts) = manager.attributes(id)?;
     player.connect_by(&rtr, &rts)?;
     manager.accept(id, &Parameters::new(player.queue_pair().qpn(), rtr.rq_psn))?;

@@ -104,7 +104,7 @@ pub fn call(
                 return Err(format!("{remote} rejects: {reason}").into());
             }
             (_, Event::Rejected { .. }) => std::thread::sleep(AGAIN),
-            (_, other) => return Err(format!("no connection to {remote}: {other:?}").into()),
+            (_, other) => return Err(format!("no connection to {remote}: {other}").into()),
         }
     }
 }
@@ -113,6 +113,6 @@ pub fn call(
 pub fn called(manager: &mut ConnectionManager) -> Result<(ConnectionId, SocketAddr, Vec<u8>), Failure> {
     match manager.wait(PATIENCE)? {
         (id, Event::ConnectRequest { remote, private_data, .. }) => Ok((id, remote, private_data)),
-        (_, other) => Err(format!("no request: {other:?}").into()),
+        (_, other) => Err(format!("no request: {other}").into()),
     }
 }

@@ -155,13 +155,13 @@ fn a_group_is_told_to_the_network(lab: &Lab) -> TestResult {
 }
 
 fn what_nobody_listens_for_is_refused(lab: &Lab) -> TestResult {
-    for (way, reason) in [("", "InvalidServiceId"), ("--datagrams", "Unsupported")] {
+    for (way, reason) in [("", "rejected: INVALID_SERVICE_ID"), ("--datagrams", "refused: UNSUPPORTED")] {
         let said = lab.guest.run(&format!("cm_messages -d devx:mlx5_0 -p 7999 {way} 10.0.0.2 2>&1"), TRAFFIC)?;
         assert!(said.status == 1 && said.text().contains(reason), "{}", said.text());
     }
     let said = lab.guest.run("cm_messages -d devx:mlx5_0 10.77.0.1 2>&1", TRAFFIC)?;
     assert!(
-        said.status == 1 && said.text().contains("no connection to 10.77.0.1:7471: Unreachable"),
+        said.status == 1 && said.text().contains("no connection to 10.77.0.1:7471: unreachable"),
         "{}",
         said.text()
     );
@@ -228,7 +228,7 @@ cm_messages -d devx:mlx5_0 10.0.0.2 > /tmp/ours 2>&1 & ours=$!
 until rdma resource show cm_id | grep 'dst-addr 10.0.0.2:7471' | grep -q CONNECT; do sleep 0.1; done
 kill -9 $theirs
 wait $ours && exit 1
-grep -q Rejected /tmp/ours || { cat /tmp/ours; exit 1; }
+grep -q rejected /tmp/ours || { cat /tmp/ours; exit 1; }
 ";
 
 /// In the middle of its messages.

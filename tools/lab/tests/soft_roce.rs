@@ -349,7 +349,7 @@ impl Wire {
     /// Calls of ports where nobody listens, ours and theirs.
     fn wrong_ports_are_refused(&self) -> TestResult {
         let [_, ucmatose, udaddy, _] = &MANAGED_PROGRAMS;
-        for (programs, reason) in [(ucmatose, "InvalidServiceId"), (udaddy, "Unsupported")] {
+        for (programs, reason) in [(ucmatose, "INVALID_SERVICE_ID"), (udaddy, "UNSUPPORTED")] {
             let output = self.managed(programs, &["-p", "7999", "10.0.0.3"])?.output()?;
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(!output.status.success() && said.contains(reason), "{said}");

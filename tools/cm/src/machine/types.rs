@@ -303,6 +303,27 @@ impl Event {
     }
 }
 
+/// What happened, without private data: `rejected: CONSUMER_DEFINED`.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::ConnectRequest { service, remote, .. } => write!(f, "{remote} requests a connection to {service}"),
+            Event::ConnectResponse { .. } => f.write_str("accepted"),
+            Event::Established { .. } => f.write_str("established"),
+            Event::Rejected { reason, .. } => write!(f, "rejected: {reason}"),
+            Event::Unreachable => f.write_str("unreachable"),
+            Event::Disconnected { confirmed: true, .. } => f.write_str("disconnected"),
+            Event::Disconnected { confirmed: false, .. } => f.write_str("disconnected; the remote did not answer"),
+            Event::TimewaitExit => f.write_str("timewait has ended"),
+            Event::ResolveRequest { service, remote, .. } => {
+                write!(f, "{remote} requests the queue pair of {service}")
+            }
+            Event::Resolved { qpn, .. } => write!(f, "the queue pair is {qpn:#08x}"),
+            Event::Unresolved { status, .. } => write!(f, "refused: {status}"),
+        }
+    }
+}
+
 /// A management datagram to send, from and to queue pair 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
