@@ -177,8 +177,8 @@ fn no_wqe_is_copied_where_plain_doorbells_ring() {
 
 #[test]
 fn the_first_to_share_a_register_may_be_several() {
+    let card = Card::new();
     for _ in 0..100 {
-        let card = Card::new();
         let uar = Uar::alloc(&card.device).unwrap();
         let start = std::sync::Barrier::new(4);
         std::thread::scope(|scope| {
@@ -190,8 +190,8 @@ fn the_first_to_share_a_register_may_be_several() {
             }
         });
         Uar::destroy(uar).unwrap();
-        card.end();
     }
+    card.end();
 }
 
 /// A queue pair connected to itself.

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 The test tiers (docs/testing.md):
 
-    cargo xtask unit                 everything without a guest, in two or three minutes on two idle cores once it is built
+    cargo xtask unit                 what stands beside the code, in half a minute on two idle cores once it is built
+    cargo xtask card                 what needs the software card, but no guest: the tests/ of every crate, in two minutes
     cargo xtask lab                  lists the lab's tests
     cargo xtask lab NAME [FILTER]    one test program of the lab; says where its logs are, and shows their ends if it fails
     cargo xtask all                  everything, as `cargo test --workspace`
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["unit", ref rest @ ..] => unit(rest),
+        ["card", ref rest @ ..] => run::cargo_test(&["--workspace", "--exclude", "mlx5-lab", "--test", "*"], rest),
         ["lab"] => lab::list(&workspace()),
         ["lab", name, ref rest @ ..] => lab::run(&workspace(), name, rest),
         ["all", ref rest @ ..] => run::cargo_test(&["--workspace"], rest),
@@ -44,20 +46,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// All tests that need nothing but Rust. Most of them wait, so libraries' and programs' own tests run beside those of
-/// `tests/`, and beside both the documentation's examples are compiled.
+/// The tests of libraries and programs, and beside them the documentation's examples, which are compiled.
 fn unit(rest: &[&str]) -> Result<bool, String> {
-    const BESIDE: [&[&str]; 2] =
-        [&["--workspace", "--lib", "--bins", "--examples"], &["--workspace", "--exclude", "mlx5-lab", "--doc"]];
     std::thread::scope(|scope| {
-        let beside = BESIDE.map(|arguments| scope.spawn(|| run::cargo_test_collected(arguments, rest)));
-        let mut passed = run::cargo_test(&["--workspace", "--exclude", "mlx5-lab", "--test", "*"], rest)?;
-        for cargo in beside {
-            let (said, these) = cargo.join().map_err(|_| "some tests were not run")??;
-            print!("{said}");
-            passed &= these;
-        }
-        Ok(passed)
+        let documentation =
+            scope.spawn(|| run::cargo_test_collected(&["--workspace", "--exclude", "mlx5-lab", "--doc"], rest));
+        let passed = run::cargo_test(&["--workspace", "--lib", "--bins", "--examples"], rest)?;
+        let (said, these) = documentation.join().map_err(|_| "the documentation's examples were not run")??;
+        print!("{said}");
+        Ok(passed & these)
     })
 }
 
