@@ -137,9 +137,9 @@ impl End {
             receiver: DcReceiver::new(&pd, &target, receives, CqOptions::default().events())?,
             region: MemoryRegion::allocate(&pd, RECEIVES + POSTED * MESSAGE, AccessFlags::LOCAL_WRITE | access)?,
         };
-        for at in (RECEIVES..).step_by(MESSAGE).take(POSTED) {
-            end.receiver.receive(end.region.buffer(at..at + MESSAGE)?)?;
-        }
+        let places = (RECEIVES..).step_by(MESSAGE).take(POSTED);
+        let mut buffers: Vec<_> = places.map(|at| end.region.buffer(at..at + MESSAGE)).collect::<Result<_, _>>()?;
+        end.receiver.receive_each(&mut buffers)?;
         Ok(end)
     }
 

@@ -60,12 +60,13 @@ impl Target {
         let receiver = DcReceiver::new(&pd, &options, receives, CqOptions::default()).unwrap();
         let region = MemoryRegion::allocate(&pd, (RECEIVES + 1) * ROOM, all()).unwrap();
         let mut target = Target { receiver, region };
-        (0..RECEIVES).for_each(|slot| target.post(slot));
+        target.post_all();
         target
     }
 
-    fn post(&mut self, slot: usize) {
-        self.receiver.receive(self.region.buffer(slot * ROOM..(slot + 1) * ROOM).unwrap()).unwrap();
+    fn post_all(&mut self) {
+        let buffer = |slot| self.region.buffer(slot * ROOM..(slot + 1) * ROOM).unwrap();
+        self.receiver.receive_each(&mut (0..RECEIVES).map(buffer).collect()).unwrap();
     }
 
     /// How initiators reach it.

@@ -10,8 +10,8 @@ use mlx5_dv::objects::{
 };
 use mlx5_dv::queue::{
     Completion, CompletionQueue, ConnectionOptions, Done, ExtendedMessages, FastKey, KeyMemory, MaskedAdd, MaskedSwap,
-    Operation, Refused, RefusedReason, Registration, RemoteSrq, SendBatch, SharedReceiveQueue, Ticket, WorkError,
-    WrFlags, XrcConnection, XrcReceiver, XrcSendQueue,
+    Operation, PostError, Refused, RefusedReason, Registration, RemoteSrq, SendBatch, SharedReceiveQueue, Ticket,
+    WorkError, WrFlags, XrcConnection, XrcReceiver, XrcSendQueue,
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
@@ -411,6 +411,45 @@ fn a_connection_s_batch_reports_quiet_work_and_changes_keys() {
     all.receiver.wait(SOON).unwrap();
     assert!(key.settle(&all.receiver.poll().unwrap().unwrap()) && key.is_free());
     drop(key);
+    all.end();
+}
+
+#[test]
+fn messages_are_received_several_at_a_time_and_their_buffers_posted_again_at_once() {
+    const RECEIVES: usize = 7;
+    let mut all = Owning::new();
+    let to = all.to();
+    let mut buffers: Vec<_> = (0..=RECEIVES).map(|slot| all.region.buffer(8 * slot..8 * slot + 8).unwrap()).collect();
+    // One more than there is room for.
+    let refused = all.receiver.receive_each(&mut buffers);
+    assert!(matches!(refused, Err(RefusedReason::Post(PostError::Full(_)))), "{refused:?}");
+    assert_eq!((buffers.len(), all.receiver.in_flight()), (1, RECEIVES));
+    let mut messages = Vec::new();
+    let mut heard = 0;
+    for round in 0..10u64 {
+        for number in 0..5 {
+            all.near.send_inline(to, &(round * 5 + number).to_ne_bytes()).unwrap();
+        }
+        (0..5).for_each(|_| _ = done(&mut all.near).result.unwrap());
+        while heard < (round + 1) * 5 {
+            all.receiver.wait(SOON).unwrap();
+            let count = all.receiver.poll_into(&mut messages, 3).unwrap();
+            assert!((1..=3).contains(&count) && count == messages.len(), "{count} messages");
+            buffers.clear();
+            for message in messages.drain(..) {
+                assert_eq!(message.result.unwrap().byte_len, 8);
+                let (buffer, mut bytes) = (message.buffer.unwrap(), [0; 8]);
+                buffer.read(0, &mut bytes);
+                assert_eq!(u64::from_ne_bytes(bytes), heard);
+                heard += 1;
+                buffers.push(buffer);
+            }
+            all.receiver.receive_each(&mut buffers).unwrap();
+            assert!(buffers.is_empty());
+            assert_eq!(all.receiver.in_flight(), RECEIVES);
+        }
+    }
+    assert_eq!(all.receiver.poll_into(&mut messages, 3).unwrap(), 0);
     all.end();
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::addressed::addressed_calls;
 use super::batch::{ConnectionBatch, alone};
-use super::in_flight::{Done, InFlight, Refused, Ticket};
-use super::receives::Receives;
+use super::in_flight::{Done, Refused, RefusedReason, Ticket};
+use super::receives::{SharedReceiver, receiver_calls};
 use super::sends::{self, Sends};
 use super::setup::ConnectionOptions;
 use crate::error::Error;
@@ -20,7 +20,6 @@ use crate::objects::{
 use crate::queue::completion::CompletionQueue;
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
-use crate::queue::receive::shared::SharedReceiveQueue;
 use crate::queue::send::dynamic::DynamicMessages;
 use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 
@@ -28,11 +27,9 @@ use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 /// receives from every [`DcInitiator`] that knows its access key. Used by one thread at a time.
 #[derive(Debug)]
 pub struct DcReceiver {
-    shared: SharedReceiveQueue,
     /// Before the shared receive queue that it takes from.
     dct: Arc<Dct>,
-    receives: Receives,
-    cq: CompletionQueue,
+    receiver: SharedReceiver,
 }
 
 impl DcReceiver {
@@ -48,51 +45,16 @@ impl DcReceiver {
         let cq = CompletionQueue::create(&uar, cq_options.entries(entries).beside(pd))?;
         let srq = Srq::create(pd, receives)?;
         let dct = Dct::create(pd, &srq, cq.cq(), target)?;
-        let shared = srq.receive_queue()?;
-        let receives = Receives { in_flight: InFlight::new(0, shared.capacity() as u32), srq };
-        Ok(DcReceiver { shared, dct, receives, cq })
+        Ok(DcReceiver { dct, receiver: SharedReceiver::new(srq, cq)? })
     }
 
     /// The target: its number and access key, for initiators.
     pub fn dct(&self) -> &Dct {
         &self.dct
     }
-
-    /// Posts a receive of one message into `buffer`. Errors: [`Refused`], with the buffer.
-    pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
-        self.receives.post(&mut self.shared, buffer)
-    }
-
-    /// Returns the next message; `None` if there is none.
-    ///
-    /// # Errors
-    /// [`RetireError`] if the card names a receive that is not in flight: the card or the driver is broken.
-    pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        self.receives.poll(&mut self.shared, &mut self.cq)
-    }
-
-    /// Waits until [`poll`](Self::poll) may have a message. It sleeps if `cq_options` has events.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`] after `timeout`, [`Error::CompletionQueue`] if the completion queue overran, [`Error::Dead`].
-    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.cq.wait_or_yield(timeout)
-    }
-
-    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
-    /// `None` without events in `cq_options`.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.cq.fd()
-    }
-
-    /// As [`wait`](Self::wait), for tasks of any executor: see
-    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
-    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
-        self.cq.ready(readable).await
-    }
 }
 
-event_source!(DcReceiver; cq);
+receiver_calls!(DcReceiver);
 
 /// A dynamically connected initiator that owns the buffers of posted work. Each call names the target. Used by one
 /// thread at a time.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::addressed::addressed_calls;
 use super::batch::{ConnectionBatch, alone};
-use super::in_flight::{Done, InFlight, Refused, Ticket};
-use super::receives::Receives;
+use super::in_flight::{Done, Refused, RefusedReason, Ticket};
+use super::receives::{SharedReceiver, receiver_calls};
 use super::sends::{self, Sends};
 use super::setup::{self, ConnectionOptions, Peer};
 use crate::error::Error;
@@ -19,7 +19,6 @@ use crate::objects::{
 use crate::queue::completion::CompletionQueue;
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
-use crate::queue::receive::shared::SharedReceiveQueue;
 use crate::queue::send::extended::{ExtendedMessages, RemoteSrq};
 use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 
@@ -27,10 +26,7 @@ use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 /// [`XrcConnection`]s of the domain. Used by one thread at a time.
 #[derive(Debug)]
 pub struct XrcReceiver {
-    shared: SharedReceiveQueue,
-    /// After the queue, which also holds the object.
-    receives: Receives,
-    cq: CompletionQueue,
+    receiver: SharedReceiver,
 }
 
 impl XrcReceiver {
@@ -45,59 +41,16 @@ impl XrcReceiver {
         let entries = options.wqes.saturating_add(1).next_power_of_two();
         let cq = CompletionQueue::create(&uar, cq_options.entries(entries).for_xrc().beside(pd))?;
         let srq = Srq::create_xrc(pd, domain, cq.cq(), options)?;
-        let shared = srq.receive_queue()?;
-        let receives = Receives { in_flight: InFlight::new(0, shared.capacity() as u32), srq };
-        Ok(XrcReceiver { shared, receives, cq })
+        Ok(XrcReceiver { receiver: SharedReceiver::new(srq, cq)? })
     }
 
     /// The number that messages of remotes name, 24 bits.
     pub fn srqn(&self) -> u32 {
-        self.receives.srq.srqn()
-    }
-
-    /// As [`Srq::arm_limit`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn arm_limit(&self, limit: u16) -> Result<(), Error> {
-        self.receives.srq.arm_limit(limit)
-    }
-
-    /// Posts a receive of one message into `buffer`. Errors: [`Refused`], with the buffer.
-    pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
-        self.receives.post(&mut self.shared, buffer)
-    }
-
-    /// Returns the next message; `None` if there is none.
-    ///
-    /// # Errors
-    /// [`RetireError`] if the card names a receive that is not in flight: the card or the driver is broken.
-    pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        self.receives.poll(&mut self.shared, &mut self.cq)
-    }
-
-    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
-    /// `None` if `cq_options` has no events.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.cq.fd()
-    }
-
-    /// As [`wait`](Self::wait), for tasks of any executor: see
-    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
-    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
-        self.cq.ready(readable).await
-    }
-
-    /// Waits until [`poll`](Self::poll) may have a message. It sleeps if `cq_options` has events.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`] after `timeout`, [`Error::CompletionQueue`] if the completion queue overran, [`Error::Dead`].
-    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.cq.wait_or_yield(timeout)
+        self.receiver.srq().srqn()
     }
 }
 
-event_source!(XrcReceiver; cq);
+receiver_calls!(XrcReceiver);
 
 /// What one end of an [`XrcConnection`] tells the other to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
