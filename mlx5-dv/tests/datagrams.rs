@@ -452,6 +452,27 @@ fn an_endpoint_sends_one_datagram_to_many_and_receives_in_buffers_beside_its_reg
     let (mut last, completion) = ([0; 4], done.result.unwrap());
     region.read(2048 + GRH, &mut last);
     assert_eq!((done.ticket, done.buffer.is_none(), completion.byte_len as usize, &last), (8, true, GRH + 4, b"last"));
-    drop((a, others));
+    // The other waits for one that never comes.
+    let [mut waits, mut goes_on] = others;
+    assert_eq!(waits.reset().unwrap().len(), 0);
+    let mut receives = goes_on.receives().unwrap();
+    receives.receive_buffer(9, memory.buffer(3 * ROOM..4 * ROOM).unwrap()).unwrap();
+    receives.ring();
+    let mut back = goes_on.reset().unwrap();
+    assert!(back.len() == 1 && goes_on.poll().unwrap().is_none());
+    let mut receives = goes_on.receives().unwrap();
+    receives.receive_buffer(10, back.remove(0)).unwrap();
+    receives.receive(11, 2048..2048 + GRH + 4).unwrap();
+    receives.ring();
+    let mut sends = a.sends().unwrap();
+    (12..14).for_each(|wr_id| sends.send_inline(wr_id, WrFlags::empty(), &to[1], b"more").unwrap());
+    sends.ring();
+    let (start, mut heard) = (Instant::now(), Vec::new());
+    while heard.len() < 2 {
+        heard.extend(goes_on.poll_batch(2).map(|done| done.unwrap().ticket));
+        assert!(start.elapsed() < SOON, "{heard:?}");
+    }
+    assert_eq!(heard, [10, 11]);
+    drop((a, waits, goes_on));
     assert_eq!(sim.violations(), []);
 }

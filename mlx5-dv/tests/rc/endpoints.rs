@@ -7,7 +7,9 @@ use mlx5_dv::objects::{AccessFlags, ExclusiveRegion, MemoryRegion};
 use mlx5_dv::queue::{
     Completion, ConnectionOptions, Endpoint, EndpointDone, PostError, RefusedReason, RemoteAddress, WrFlags,
 };
+use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_sim::fault::{Fault, Times};
 
 use crate::ends::{Card, SOON, all_rights};
 
@@ -339,6 +341,77 @@ fn an_endpoint_with_buffers_in_flight_is_reset_before_they_are_freed() {
     drop((one, other));
     assert_eq!(queue_pair.query().unwrap().state, mlx5_prm::values::QpState::Rst);
     memory.buffer(0..1).expect("it is free");
+    drop((queue_pair, memory));
+    card.end();
+}
+
+#[test]
+fn a_reset_of_an_endpoint_returns_its_buffers_and_it_connects_again() {
+    let card = Card::new();
+    let (mut one, mut other) = pair(&card);
+    let memory = ExclusiveRegion::allocate(&card.pd, 4 * 64).unwrap();
+    let mut receives = other.receives().unwrap();
+    for at in 0..3 {
+        receives.receive_buffer(1, memory.buffer(at * 64..(at + 1) * 64).unwrap()).unwrap();
+    }
+    receives.receive(2, 0..64).unwrap();
+    receives.ring();
+    let mut sends = one.sends().unwrap();
+    sends.send_inline(3, WrFlags::SIGNALLED, b"never polled").unwrap();
+    sends.ring();
+    assert_eq!(next_done(&mut other).received().unwrap(), b"never polled");
+    let back = other.reset().unwrap();
+    assert_eq!(back.len(), 2);
+    assert!(other.poll().unwrap().is_none() && other.sends().is_none());
+    assert_eq!(one.reset().unwrap().len(), 0);
+    assert!(one.poll().unwrap().is_none());
+
+    let mut receives = other.receives().unwrap();
+    for (wr_id, buffer) in (4..).zip(back) {
+        receives.receive_buffer(wr_id, buffer).unwrap();
+    }
+    receives.ring();
+    other.connect(&one.local().unwrap()).unwrap();
+    one.connect(&other.local().unwrap()).unwrap();
+    let mut buffer = memory.buffer(3 * 64..4 * 64).unwrap();
+    buffer.set_len(5);
+    buffer.as_mut_slice().copy_from_slice(b"again");
+    let mut sends = one.sends().unwrap();
+    sends.send_buffer(7, WrFlags::SIGNALLED, buffer).unwrap();
+    sends.ring();
+    let sent = next_done(&mut one);
+    assert_eq!((sent.ticket, sent.buffer.unwrap().as_slice()), (7, &b"again"[..]));
+    let done = next_done(&mut other);
+    assert_eq!((done.ticket, done.received().unwrap()), (4, &b"again"[..]));
+    drop((one, other, done, memory));
+    card.end();
+}
+
+#[test]
+fn an_endpoint_whose_reset_failed_keeps_its_buffers_until_one_succeeds() {
+    let card = Card::new();
+    let (one, mut other) = pair(&card);
+    let memory = ExclusiveRegion::allocate(&card.pd, 64).unwrap();
+    let mut receives = other.receives().unwrap();
+    receives.receive_buffer(1, memory.buffer(0..64).unwrap()).unwrap();
+    receives.ring();
+    let opcode = Some(Opcode::Qp2rst.number() as u16);
+    let refuse = || {
+        let fault = Fault::CommandStatus { opcode, status: 1, syndrome: 0x1234 };
+        card.sim.handle(0).faults().inject(fault, Times::Count(1));
+    };
+    refuse();
+    let error = other.reset().unwrap_err().to_string();
+    assert!(error.contains("0x1234"), "{error}");
+    assert!(other.receives().is_none() && other.sends().is_none());
+    memory.buffer(0..64).expect_err("the card may write it");
+    refuse();
+    other.reset().unwrap_err();
+    // What the card may still use is reset once more before it is freed.
+    let queue_pair = Arc::clone(other.queue_pair());
+    drop((one, other));
+    assert_eq!(queue_pair.query().unwrap().state, mlx5_prm::values::QpState::Rst);
+    memory.buffer(0..64).expect("it is free");
     drop((queue_pair, memory));
     card.end();
 }

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::endpoint::{EndpointReceives, Window};
+use super::endpoint::{EndpointCompletions, EndpointReceives, Window};
 use super::held::{EndpointDone, Held, HeldBatch, HeldBuffers};
 use super::in_flight::Refused;
 use super::queues::Queues;
@@ -20,7 +20,7 @@ use crate::queue::completion::CompletionQueue;
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::ReceiveQueue;
-use crate::queue::send::datagram::{DatagramSendBatch, DatagramSendQueue};
+use crate::queue::send::datagram::{DatagramSendBatch, DatagramSendQueue, Datagrams};
 use crate::queue::send::wqe::WrFlags;
 use crate::setters::setters;
 
@@ -131,6 +131,9 @@ pub struct DatagramEndpoint {
     /// Buffers of posted work.
     buffers: HeldBuffers,
     qp: Arc<QueuePair>,
+    options: DatagramOptions,
+    /// Whether the last reset failed: work may be in flight, though the queues are gone.
+    is_stuck: bool,
     /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
     region: Arc<MemoryRegion>,
 }
@@ -149,7 +152,8 @@ impl DatagramEndpoint {
             receives: Held::new(receive.as_ref().map_or(0, ReceiveQueue::capacity)),
         };
         let queues = Queues { send, receive, cq };
-        Ok(DatagramEndpoint { window: Window::of(region), queues, buffers, qp, region: Arc::clone(region) })
+        let (window, options) = (Window::of(region), options.clone());
+        Ok(DatagramEndpoint { window, queues, buffers, qp, options, is_stuck: false, region: Arc::clone(region) })
     }
 
     /// The queue pair.
@@ -195,6 +199,27 @@ impl DatagramEndpoint {
         Ok(Some(self.buffers.done(retired)))
     }
 
+    /// As [`Endpoint::poll_batch`](crate::queue::Endpoint::poll_batch).
+    #[inline(always)]
+    pub fn poll_batch(&mut self, most: usize) -> EndpointCompletions<'_, Datagrams> {
+        EndpointCompletions { retired: self.queues.poll_batch(most), buffers: &mut self.buffers }
+    }
+
+    /// Takes the queue pair through RST to RTS, after an error, or to get everything back. Work in flight and
+    /// completions not polled are discarded; their buffers are returned.
+    ///
+    /// # Errors
+    /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
+    /// card may still use region and buffers. The reset can be tried again.
+    pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
+        self.is_stuck = self.is_busy();
+        self.queues.close();
+        self.qp.reset()?;
+        self.is_stuck = false;
+        (self.queues.send, self.queues.receive) = start(&self.qp, &self.options)?;
+        Ok(self.buffers.drain())
+    }
+
     /// Waits until [`poll`](Self::poll) has a completion. Errors: as for
     /// [`CompletionQueue::wait`](crate::queue::CompletionQueue::wait).
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
@@ -216,7 +241,7 @@ impl DatagramEndpoint {
     /// Whether the card may still use the region for posted work.
     fn is_busy(&self) -> bool {
         let sends = self.queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
-        sends || self.queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
+        self.is_stuck || sends || self.queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
     }
 }
 

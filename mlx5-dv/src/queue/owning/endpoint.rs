@@ -17,7 +17,7 @@ use crate::objects::{AnyDoorbell, Buffer, DoorbellKind, MemoryRegion, QueuePair,
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
-use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
+use crate::queue::send::service::{Connected, Messages, Service, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
 use crate::queue::send::{SendBatch, SendQueue};
 
@@ -66,6 +66,8 @@ pub struct Endpoint<S: Connected = Messages> {
     link: Link<S>,
     /// Buffers of posted work.
     buffers: HeldBuffers,
+    /// Whether the last reset failed: work may be in flight, though the queues are gone.
+    is_stuck: bool,
     /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
     region: Arc<MemoryRegion>,
 }
@@ -136,7 +138,7 @@ impl<S: Connected> Endpoint<S> {
         let link = Link::on(region.pd(), uar, options)?;
         let receives = Held::new(link.queues.receive.as_ref().map_or(0, ReceiveQueue::capacity));
         let buffers = HeldBuffers { receives, sends: Held::default() };
-        Ok(Endpoint { window: Window::of(region), link, buffers, region: Arc::clone(region) })
+        Ok(Endpoint { window: Window::of(region), link, buffers, is_stuck: false, region: Arc::clone(region) })
     }
 
     /// The queue pair.
@@ -184,6 +186,20 @@ impl<S: Connected> Endpoint<S> {
     /// Has room for the buffers of sends.
     fn hold_sends(&mut self) {
         self.buffers.sends = Held::new(self.link.queues.send.as_ref().map_or(0, SendQueue::capacity));
+    }
+
+    /// Disconnects, after an error, too: the queue pair goes through RST to INIT. Work in flight and completions not
+    /// polled are discarded; their buffers are returned. Receives may be posted then, and it may be connected again, as
+    /// a [`Connection`](crate::queue::Connection::reset) may.
+    ///
+    /// # Errors
+    /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
+    /// card may still use region and buffers. The reset can be tried again.
+    pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
+        self.is_stuck = self.is_stuck || self.is_busy();
+        self.link.reset()?;
+        self.is_stuck = false;
+        Ok(self.buffers.drain())
     }
 
     /// Starts a batch of sends, writes and, if reliable, reads and atomics; `None` before [`connect`](Self::connect),
@@ -244,7 +260,7 @@ impl<S: Connected> Endpoint<S> {
     fn is_busy(&self) -> bool {
         let queues = &self.link.queues;
         let sends = queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
-        sends || queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
+        self.is_stuck || sends || queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
     }
 }
 
@@ -269,14 +285,15 @@ impl<S: Connected> Drop for Endpoint<S> {
     }
 }
 
-/// Completed work requests of an [`Endpoint`]: see [`Endpoint::poll_batch`].
+/// Completed work requests of an [`Endpoint`] or a [`DatagramEndpoint`](crate::queue::DatagramEndpoint): see
+/// [`Endpoint::poll_batch`].
 #[derive(Debug)]
-pub struct EndpointCompletions<'a, S: Connected = Messages> {
-    retired: RetiredBatch<'a, SendQueue<AnyDoorbell, S>, ReceiveQueue>,
-    buffers: &'a mut HeldBuffers,
+pub struct EndpointCompletions<'a, S: Service = Messages> {
+    pub(super) retired: RetiredBatch<'a, SendQueue<AnyDoorbell, S>, ReceiveQueue>,
+    pub(super) buffers: &'a mut HeldBuffers,
 }
 
-impl<S: Connected> Iterator for EndpointCompletions<'_, S> {
+impl<S: Service> Iterator for EndpointCompletions<'_, S> {
     type Item = Result<EndpointDone, RetireError>;
 
     #[inline(always)]

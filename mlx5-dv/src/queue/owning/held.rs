@@ -63,6 +63,12 @@ impl Held {
         }
     }
 
+    /// Takes out all buffers.
+    fn drain(&mut self) -> impl Iterator<Item = Buffer> {
+        (self.count, self.unrung) = (0, None);
+        self.slots.iter_mut().filter_map(Option::take)
+    }
+
     /// Leaks all buffers on purpose: the card may still write them.
     fn leak(&mut self) {
         self.slots.iter_mut().filter_map(Option::take).for_each(std::mem::forget);
@@ -134,6 +140,11 @@ impl HeldBuffers {
             Side::Receive => &mut self.receives,
         };
         Done::of(wr_id, held.take(work.index.into()), result)
+    }
+
+    /// Takes out all buffers, once the card no longer uses them.
+    pub(super) fn drain(&mut self) -> Vec<Buffer> {
+        self.sends.drain().chain(self.receives.drain()).collect()
     }
 
     /// Leaks all buffers on purpose: the card may still write them.
