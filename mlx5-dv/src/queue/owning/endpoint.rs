@@ -196,7 +196,7 @@ impl<S: Connected> Endpoint<S> {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// card may still use region and buffers. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        self.is_stuck = self.is_stuck || self.is_busy();
+        self.is_stuck = self.is_busy();
         self.link.reset()?;
         self.is_stuck = false;
         Ok(self.buffers.drain())
