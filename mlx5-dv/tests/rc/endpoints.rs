@@ -336,9 +336,14 @@ fn an_endpoint_with_buffers_in_flight_is_reset_before_they_are_freed() {
     let mut receives = other.receives().unwrap();
     receives.receive_buffer(1, memory.buffer(0..4096).unwrap()).unwrap();
     receives.ring();
-    let queue_pair = Arc::clone(other.queue_pair());
+    assert_reset_before_freed(card, (one, other), memory);
+}
+
+/// The second of `ends` has the first byte of `memory`. Dropped, it is reset before that is freed.
+fn assert_reset_before_freed(card: Card, ends: (Endpoint, Endpoint), memory: ExclusiveRegion) {
+    let queue_pair = Arc::clone(ends.1.queue_pair());
     memory.buffer(0..1).expect_err("the endpoint has it");
-    drop((one, other));
+    drop(ends);
     assert_eq!(queue_pair.query().unwrap().state, mlx5_prm::values::QpState::Rst);
     memory.buffer(0..1).expect("it is free");
     drop((queue_pair, memory));
@@ -407,11 +412,5 @@ fn an_endpoint_whose_reset_failed_keeps_its_buffers_until_one_succeeds() {
     memory.buffer(0..64).expect_err("the card may write it");
     refuse();
     other.reset().unwrap_err();
-    // What the card may still use is reset once more before it is freed.
-    let queue_pair = Arc::clone(other.queue_pair());
-    drop((one, other));
-    assert_eq!(queue_pair.query().unwrap().state, mlx5_prm::values::QpState::Rst);
-    memory.buffer(0..64).expect("it is free");
-    drop((queue_pair, memory));
-    card.end();
+    assert_reset_before_freed(card, (one, other), memory);
 }

@@ -374,12 +374,12 @@ impl Wire {
     /// Our function is a member of `group`. Returns once the switch knows it, and knows it by answers to its questions,
     /// too.
     fn member_of(&self, group: &str) -> Result<Running, Report> {
+        self.lab.check(&remembering(BRIEFLY), PROBE)?;
         let mut command = Command::new(self.build.program("multicast")?);
         let socket = self.lab.model.sockets()[0].display();
         command.args(["-d", &format!("vfio-user:{socket}"), "--ip", "10.0.0.4/24", "--listen", group]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let member = Running(command.spawn()?);
-        self.lab.check(&remembering(BRIEFLY), PROBE)?;
         let known = format!("bridge -n router mdb show dev br0 | grep \"port $(cat /tmp/lan) grp {group} \"");
         self.lab.wait_until(&format!("the switch knows a member of {group}"), &known)?;
         // Longer than it reports unasked, and than the switch remembers that.

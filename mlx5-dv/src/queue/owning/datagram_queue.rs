@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::{ConnectionReceives, DatagramBatch, alone};
-use super::datagrams::{DatagramOptions, queue_pair, start};
+use super::datagrams::{DatagramOptions, queue_pair, restart, start};
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use super::queues::{Queues, Wait};
 use crate::error::Error;
@@ -207,10 +207,7 @@ impl DatagramQueue {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// buffers stay in flight. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        self.queues.close();
-        self.qp.reset()?;
-        let (send, receive) = start(&self.qp, &self.options)?;
-        (self.queues.send, self.queues.receive) = (send, receive);
+        restart(&mut self.queues, &self.qp, &self.options)?;
         Ok(self.met.drain(..).filter_map(|done| done.buffer).chain(self.in_flight.drain()).collect())
     }
 }

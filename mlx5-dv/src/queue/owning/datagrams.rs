@@ -113,6 +113,18 @@ pub(super) fn start(qp: &Arc<QueuePair>, options: &DatagramOptions) -> Result<Wo
     Ok((send, receive))
 }
 
+/// Takes `qp` through RST to RTS, with new work queues.
+pub(super) fn restart(
+    queues: &mut Queues<DatagramSendQueue, ReceiveQueue>,
+    qp: &Arc<QueuePair>,
+    options: &DatagramOptions,
+) -> Result<(), Error> {
+    queues.close();
+    qp.reset()?;
+    (queues.send, queues.receive) = start(qp, options)?;
+    Ok(())
+}
+
 /// The send and the receive queue.
 type WorkQueues = (Option<DatagramSendQueue>, Option<ReceiveQueue>);
 
@@ -132,8 +144,6 @@ pub struct DatagramEndpoint {
     buffers: HeldBuffers,
     qp: Arc<QueuePair>,
     options: DatagramOptions,
-    /// Whether the last reset failed: work may be in flight, though the queues are gone.
-    is_stuck: bool,
     /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
     region: Arc<MemoryRegion>,
 }
@@ -153,7 +163,7 @@ impl DatagramEndpoint {
         };
         let queues = Queues { send, receive, cq };
         let (window, options) = (Window::of(region), options.clone());
-        Ok(DatagramEndpoint { window, queues, buffers, qp, options, is_stuck: false, region: Arc::clone(region) })
+        Ok(DatagramEndpoint { window, queues, buffers, qp, options, region: Arc::clone(region) })
     }
 
     /// The queue pair.
@@ -212,11 +222,7 @@ impl DatagramEndpoint {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// card may still use region and buffers. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        self.is_stuck = self.is_busy();
-        self.queues.close();
-        self.qp.reset()?;
-        self.is_stuck = false;
-        (self.queues.send, self.queues.receive) = start(&self.qp, &self.options)?;
+        restart(&mut self.queues, &self.qp, &self.options)?;
         Ok(self.buffers.drain())
     }
 
@@ -237,19 +243,13 @@ impl DatagramEndpoint {
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.queues.cq.fd()
     }
-
-    /// Whether the card may still use the region for posted work.
-    fn is_busy(&self) -> bool {
-        let sends = self.queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
-        self.is_stuck || sends || self.queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
-    }
 }
 
 event_source!(DatagramEndpoint; queues.cq);
 
 impl Drop for DatagramEndpoint {
     fn drop(&mut self) {
-        let busy = self.is_busy();
+        let busy = self.queues.are_busy(&self.qp);
         self.queues.close();
         if !busy {
             return;

@@ -66,8 +66,6 @@ pub struct Endpoint<S: Connected = Messages> {
     link: Link<S>,
     /// Buffers of posted work.
     buffers: HeldBuffers,
-    /// Whether the last reset failed: work may be in flight, though the queues are gone.
-    is_stuck: bool,
     /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
     region: Arc<MemoryRegion>,
 }
@@ -138,7 +136,7 @@ impl<S: Connected> Endpoint<S> {
         let link = Link::on(region.pd(), uar, options)?;
         let receives = Held::new(link.queues.receive.as_ref().map_or(0, ReceiveQueue::capacity));
         let buffers = HeldBuffers { receives, sends: Held::default() };
-        Ok(Endpoint { window: Window::of(region), link, buffers, is_stuck: false, region: Arc::clone(region) })
+        Ok(Endpoint { window: Window::of(region), link, buffers, region: Arc::clone(region) })
     }
 
     /// The queue pair.
@@ -196,9 +194,7 @@ impl<S: Connected> Endpoint<S> {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// card may still use region and buffers. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        self.is_stuck = self.is_busy();
         self.link.reset()?;
-        self.is_stuck = false;
         Ok(self.buffers.drain())
     }
 
@@ -255,20 +251,13 @@ impl<S: Connected> Endpoint<S> {
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.link.queues.cq.fd()
     }
-
-    /// Whether the card may still use the region for posted work.
-    fn is_busy(&self) -> bool {
-        let queues = &self.link.queues;
-        let sends = queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
-        self.is_stuck || sends || queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
-    }
 }
 
 event_source!(Endpoint<S>, S: Connected; link.queues.cq);
 
 impl<S: Connected> Drop for Endpoint<S> {
     fn drop(&mut self) {
-        let busy = self.is_busy();
+        let busy = self.link.queues.are_busy(&self.link.qp);
         self.link.queues.close();
         if !busy {
             return;

@@ -3,12 +3,13 @@
 use std::hint;
 use std::time::Duration;
 
+use mlx5_prm::values::QpState;
 use uar::SendDoorbell;
 
 use super::in_flight::Done;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::objects::ReceiveRingOwner;
+use crate::objects::{QueuePair, ReceiveRingOwner};
 use crate::queue::completion::decode::{Completion, Side, Work, WorkError, work_of};
 use crate::queue::completion::{CompletionQueue, Completions};
 use crate::queue::error::RetireError;
@@ -20,6 +21,8 @@ use crate::queue::send::service::Service;
 pub(super) trait Retire {
     /// See [`SendQueue::retire`].
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError>;
+    /// Whether nothing is in flight.
+    fn is_idle(&self) -> bool;
 }
 
 impl<D: SendDoorbell, S: Service> Retire for SendQueue<D, S> {
@@ -27,12 +30,20 @@ impl<D: SendDoorbell, S: Service> Retire for SendQueue<D, S> {
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.retire(work)
     }
+
+    fn is_idle(&self) -> bool {
+        self.free() == self.capacity()
+    }
 }
 
 impl<O: ReceiveRingOwner> Retire for ReceiveQueue<O> {
     #[inline(always)]
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.retire(work)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.free() == self.capacity()
     }
 }
 
@@ -66,6 +77,18 @@ impl<S: Retire, R: Retire> Queues<S, R> {
     pub(super) fn poll_batch(&mut self, most: usize) -> RetiredBatch<'_, S, R> {
         let completions = self.cq.poll_batch(most);
         RetiredBatch { completions, send: &mut self.send, receive: &mut self.receive }
+    }
+
+    /// Whether the card may still use the memory of work posted to `qp`. Queues that were [closed](Self::close) say
+    /// nothing of that: then it is so until the queue pair is reset.
+    pub(super) fn are_busy(&self, qp: &QueuePair) -> bool {
+        match (&self.send, &self.receive) {
+            (None, None) => qp.state() != QpState::Rst,
+            (send, receive) => {
+                send.as_ref().is_some_and(|queue| !queue.is_idle())
+                    || receive.as_ref().is_some_and(|queue| !queue.is_idle())
+            }
+        }
     }
 
     /// Drops both work queues.

@@ -18,6 +18,11 @@ pub(super) struct Receives {
 }
 
 impl Receives {
+    /// Of `queue`, the queue of `srq`.
+    pub(super) fn new(queue: &SharedReceiveQueue, srq: Arc<Srq>) -> Self {
+        Receives { in_flight: InFlight::new(0, queue.capacity() as u32), srq }
+    }
+
     /// Posts a receive of one message into `buffer` to `queue`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub(super) fn post(&mut self, queue: &mut SharedReceiveQueue, buffer: Buffer) -> Result<Ticket, Refused> {
@@ -30,6 +35,31 @@ impl Receives {
             Ok(())
         });
         self.in_flight.keep(posted.map_err(RefusedReason::from), Side::Receive, Some(buffer))
+    }
+
+    /// Posts a receive of one message into each of `buffers`, the last first, with all of its capacity, by one doorbell
+    /// record. Those that are not posted, if any, stay in `buffers`.
+    pub(super) fn post_each(
+        &mut self,
+        queue: &mut SharedReceiveQueue,
+        buffers: &mut Vec<Buffer>,
+    ) -> Result<(), RefusedReason> {
+        let mut batch = queue.batch();
+        let mut posted = Ok(());
+        while let Some(mut buffer) = buffers.pop() {
+            buffer.set_len(buffer.capacity());
+            posted = self.in_flight.next(Side::Receive).and_then(|wr_id| {
+                // SAFETY: as in `post`. The batch is rung below.
+                unsafe { batch.receive(wr_id, &[buffer.segment()]) }
+            });
+            if posted.is_err() {
+                buffers.push(buffer);
+                break;
+            }
+            self.in_flight.keep_one(Side::Receive, Some(buffer), true);
+        }
+        batch.ring();
+        Ok(posted?)
     }
 
     /// The next message of `queue`, where `cq` has completions of nothing else; `None` if there is none.
@@ -58,7 +88,7 @@ impl SharedReceiver {
     /// Of `srq`, whose messages complete in `cq`.
     pub(super) fn new(srq: Arc<Srq>, cq: CompletionQueue) -> Result<Self, Error> {
         let shared = srq.receive_queue()?;
-        let receives = Receives { in_flight: InFlight::new(0, shared.capacity() as u32), srq };
+        let receives = Receives::new(&shared, srq);
         Ok(SharedReceiver { shared, receives, cq })
     }
 
@@ -76,23 +106,7 @@ impl SharedReceiver {
     }
 
     pub(super) fn post_each(&mut self, buffers: &mut Vec<Buffer>) -> Result<(), RefusedReason> {
-        let in_flight = &mut self.receives.in_flight;
-        let mut batch = self.shared.batch();
-        let mut posted = Ok(());
-        while let Some(mut buffer) = buffers.pop() {
-            buffer.set_len(buffer.capacity());
-            posted = in_flight.next(Side::Receive).and_then(|wr_id| {
-                // SAFETY: as in `Receives::post`. The batch is rung below.
-                unsafe { batch.receive(wr_id, &[buffer.segment()]) }
-            });
-            if posted.is_err() {
-                buffers.push(buffer);
-                break;
-            }
-            in_flight.keep_one(Side::Receive, Some(buffer), true);
-        }
-        batch.ring();
-        Ok(posted?)
+        self.receives.post_each(&mut self.shared, buffers)
     }
 
     #[inline]

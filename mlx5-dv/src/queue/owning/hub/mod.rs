@@ -141,7 +141,7 @@ impl<C> Hub<C> {
             by_qpn: HashMap::new(),
             deferred: VecDeque::with_capacity(at_once),
             later: VecDeque::with_capacity(at_once),
-            receives: Receives { in_flight: InFlight::new(0, shared.capacity() as u32), srq },
+            receives: Receives::new(&shared, srq),
             // In reverse order, since buffers are popped from the end.
             spare: (0..buffers).rev().map(buffer).collect::<Result<_, _>>()?,
             shared,
@@ -152,7 +152,8 @@ impl<C> Hub<C> {
             uar,
             pd: Arc::clone(pd),
         };
-        hub.refill();
+        // The others are spare.
+        let _full = hub.receives.post_each(&mut hub.shared, &mut hub.spare);
         Ok(hub)
     }
 
@@ -175,15 +176,6 @@ impl<C> Hub<C> {
         self.members.grow(connections);
         self.options = options;
         Ok(())
-    }
-
-    /// Posts receives from the spare buffers until all are posted.
-    fn refill(&mut self) {
-        while self.shared.free() > 0
-            && let Some(buffer) = self.spare.pop()
-        {
-            self.post_receive(buffer);
-        }
     }
 
     /// Posts `buffer`, or keeps it as a spare.
