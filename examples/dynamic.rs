@@ -1,10 +1,11 @@
 //! Dynamic connections: two ends, each with an initiator, which sends to any target, and a target, which receives from
 //! any initiator that knows its access key. No queue pair is connected.
 //!
-//! The server sends the address of its memory. In each round the client writes a pattern there, reads it back, adds one
-//! to a number behind it, and sends a message; the server checks memory and number, and answers. At last the client
-//! sends with a wrong access key, which must be refused: by another initiator, for this one is in error then. With
-//! `--streams` it sends that by a stream of its own, which it then takes out of error.
+//! The server opens its memory by a key that is registered for this run, tells of it by the same doorbell, and closes
+//! it at the end: a queue pair that is not connected does both. In each round the client writes a pattern there, reads
+//! it back, adds one to a number behind it, and sends a message; the server checks memory and number, and answers. At
+//! last the client sends with a wrong access key, which must be refused: by another initiator, for this one is in error
+//! then. With `--streams` it sends that by a stream of its own, which it then takes out of error.
 //!
 //! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
 //! They exchange numbers of targets and link-local GIDs as `ibv_rc_pingpong` does those of queue pairs.
@@ -17,9 +18,9 @@ use clap::Parser;
 use mlx5_dv::Device;
 use mlx5_dv::objects::{
     AccessFlags, AddressPath, Buffer, CqOptions, DcTarget, DciStreams, DctOptions, MemoryRegion, Pd, QpOptions,
-    SrqOptions,
+    SrqOptions, UmrKeyOptions,
 };
-use mlx5_dv::queue::{ConnectionOptions, DcInitiator, DcReceiver, RemoteAddress, WorkError};
+use mlx5_dv::queue::{ConnectionOptions, DcInitiator, DcReceiver, Done, FastKey, RemoteAddress, WorkError};
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::pingpong::{Failure, is};
 use mlx5_open::program;
@@ -30,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Of both targets.
 const ACCESS_KEY: u64 = 0x0123_4567_89ab_cdef;
 const ROUNDS: u64 = 8;
+/// What the client may do at the server.
+const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 /// Bytes that the client writes: more than a packet. The number lies behind them.
 const LENGTH: usize = 1536;
 /// Where in the region the client's own buffers lie, and the receives.
@@ -105,14 +108,20 @@ fn initiator(pd: &Arc<Pd>, options: &Options, streams: Option<DciStreams>) -> Re
     Ok(DcInitiator::with_qp_options(pd, &sends, qp)?)
 }
 
-/// Waits until what was posted last is complete.
-fn complete(initiator: &mut DcInitiator) -> Result<Result<Option<Buffer>, WorkError>, Failure> {
+/// Waits for the next completion.
+fn next(initiator: &mut DcInitiator) -> Result<Done, Failure> {
     loop {
         if let Some(done) = initiator.poll()? {
-            return Ok(done.result.map(|_| done.buffer));
+            return Ok(done);
         }
         initiator.wait(PATIENCE)?;
     }
+}
+
+/// Waits until what was posted last is complete.
+fn complete(initiator: &mut DcInitiator) -> Result<Result<Option<Buffer>, WorkError>, Failure> {
+    let done = next(initiator)?;
+    Ok(done.result.map(|_| done.buffer))
 }
 
 /// One end.
@@ -125,8 +134,7 @@ struct End {
 impl End {
     /// Creates both queues, and posts receives.
     fn new(device: &Arc<Device>, options: &Options, streams: Option<DciStreams>) -> Result<Self, Failure> {
-        let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
-        let mut target = DctOptions::new(ACCESS_KEY).remote_access(access);
+        let mut target = DctOptions::new(ACCESS_KEY).remote_access(REMOTE);
         if options.handshake {
             target = target.full_handshake();
         }
@@ -135,7 +143,7 @@ impl End {
         let mut end = End {
             initiator: initiator(&pd, options, streams)?,
             receiver: DcReceiver::new(&pd, &target, receives, CqOptions::default().events())?,
-            region: MemoryRegion::allocate(&pd, RECEIVES + POSTED * MESSAGE, AccessFlags::LOCAL_WRITE | access)?,
+            region: MemoryRegion::allocate(&pd, RECEIVES + POSTED * MESSAGE, AccessFlags::LOCAL_WRITE)?,
         };
         let places = (RECEIVES..).step_by(MESSAGE).take(POSTED);
         let mut buffers: Vec<_> = places.map(|at| end.region.buffer(at..at + MESSAGE)).collect::<Result<_, _>>()?;
@@ -159,6 +167,30 @@ impl End {
     fn send_words(&mut self, to: &DcTarget, words: [u64; 2]) -> Result<(), Failure> {
         self.initiator.send_inline(to, &words.map(u64::to_be_bytes).concat())?;
         complete(&mut self.initiator)??;
+        Ok(())
+    }
+
+    /// Registers `key` for the other end, and tells it where its memory is.
+    fn open(&mut self, key: &mut FastKey, to: &DcTarget) -> Result<(), Failure> {
+        let access = AccessFlags::LOCAL_WRITE | REMOTE;
+        let mut batch = self.initiator.batch();
+        let (registered, memory) = batch.register(key, access)?;
+        batch.send_inline(to, &[memory.addr, memory.rkey.into()].map(u64::to_be_bytes).concat())?;
+        batch.ring();
+        let done = next(&mut self.initiator)?;
+        is("what completes first", &(done.ticket == registered && key.settle(&done)), &true)?;
+        done.result?;
+        complete(&mut self.initiator)??;
+        Ok(())
+    }
+
+    /// Closes `key`: from now on the other end has no access.
+    fn close(&mut self, key: &mut FastKey) -> Result<(), Failure> {
+        self.initiator.batch().invalidate(key)?;
+        let done = next(&mut self.initiator)?;
+        is("whether the key is closed", &(key.settle(&done) && key.is_free()), &true)?;
+        done.result?;
+        println!("its key is closed");
         Ok(())
     }
 
@@ -188,8 +220,9 @@ fn listen(mut end: End, options: &Options) -> Result<(), Failure> {
     let to = end.target(remote, ACCESS_KEY)?;
     accepted.answer(&[end.address()])?;
     end.region.fill(0, LENGTH + 8, 0);
-    let memory = end.region.remote_at(0);
-    end.send_words(&to, [memory.addr, memory.rkey.into()])?;
+    let mut key = FastKey::create(end.region.pd(), UmrKeyOptions::default().entries(1))?;
+    key.push(end.region.buffer(0..LENGTH + 8)?).map_err(|_| "the key takes no buffer")?;
+    end.open(&mut key, &to)?;
     for round in 0..ROUNDS {
         is("the client's round", &end.words()?, &[round, round])?;
         let (mut bytes, mut number) = (vec![0; LENGTH], [0; 8]);
@@ -201,7 +234,7 @@ fn listen(mut end: End, options: &Options) -> Result<(), Failure> {
     }
     is("the client's last message", &end.words()?, &[ROUNDS; 2])?;
     println!("{ROUNDS} rounds answered");
-    Ok(())
+    end.close(&mut key)
 }
 
 fn ask(mut end: End, host: &str, options: &Options) -> Result<(), Failure> {

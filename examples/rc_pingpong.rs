@@ -69,7 +69,7 @@ struct Options {
     /// Index of the local GID.
     #[arg(short, long = "gid-idx", default_value_t = 0)]
     gid_idx: u16,
-    /// IPv4 address and prefix for an owned function, such as 10.0.0.4/24. It becomes GID 1.
+    /// IP address and prefix for an owned function, such as 10.0.0.4/24. It becomes GID 1.
     #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
     ip: Option<Network>,
     /// VLAN in which an owned function has its link-local address, too. It becomes GID 2.

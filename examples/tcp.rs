@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use mlx5_dv::Device;
 use mlx5_dv::objects::{LroOptions, Pd};
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, StridingOptions, StridingQueue};
 use mlx5_examples::pingpong::Failure;
-use mlx5_examples::stack::{Stack, host};
+use mlx5_examples::stack::{Stack, groups_of, host};
 use mlx5_neighbours::Network;
 use mlx5_open::{Sim, program};
 use mlx5_smoltcp::{Phy, PhyOptions};
@@ -48,11 +48,11 @@ const MOST_STREAMS: u64 = 32;
 #[command(name = "tcp")]
 struct Arguments {
     /// The server's address. Without it, serves one client.
-    host: Option<Ipv4Addr>,
+    host: Option<IpAddr>,
     /// Device: vfio:0000:3b:00.0, vfio-user:/run/nic.sock; by default two functions of a software card.
     #[arg(short, long, requires = "ip")]
     device: Option<String>,
-    /// Own address, such as 10.0.0.4/24.
+    /// Own IP address, such as 10.0.0.4/24.
     #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]", requires = "device")]
     ip: Option<Network>,
     /// Port of the server.
@@ -106,21 +106,21 @@ fn run(device: &std::sync::Arc<Device>, ip: Network, arguments: &Arguments) -> R
         false => {
             let mut options = PhyOptions::default();
             options.lro = lro;
-            Stack::over(device, Phy::listen(device, &[], options)?, ip)
+            Stack::over(device, Phy::listen(device, &groups_of(ip), options)?, ip)
         }
         true => {
             let pd = Pd::alloc(device)?;
             let mut of_packets = StridingOptions::default();
             (of_packets.events, of_packets.lro) = (true, lro);
             let mut packets = StridingQueue::new(&pd, of_packets)?;
-            packets.listen(&[])?;
+            packets.listen(&groups_of(ip))?;
             let mut of_sends = EthernetOptions::default();
             (of_sends.send_depth, of_sends.recv_depth) = (64, 1);
             Stack::over(device, Phy::striding(packets, EthernetQueue::new(&pd, of_sends)?, 64)?, ip)
         }
     };
     match arguments.host {
-        Some(host) => client(&mut stack, SocketAddrV4::new(host, arguments.port), arguments),
+        Some(host) => client(&mut stack, SocketAddr::new(host, arguments.port), arguments),
         None => server(&mut stack, arguments),
     }
 }
@@ -171,7 +171,7 @@ fn server(stack: &mut Stack, arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Sends to a server.
-fn client(stack: &mut Stack, server: SocketAddrV4, arguments: &Arguments) -> Result<(), Failure> {
+fn client(stack: &mut Stack, server: SocketAddr, arguments: &Arguments) -> Result<(), Failure> {
     let socket = stack.connect(server)?;
     let mut control = Control { stack, socket };
     let mut cookie: Cookie = *b"mlx5 example tcp: one of its cookies.";

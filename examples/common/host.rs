@@ -35,7 +35,7 @@ impl Host {
 
     /// As [`open`](Self::open), with other `options`.
     pub fn open_with(name: &str, network: Option<Network>, mut options: Options) -> Result<Self, Failure> {
-        options.ipv4 = network.map(|network| network.address());
+        options.ip = network.map(|network| network.address());
         Ok(Host { device: mlx5_open::open_with(name, options)?, neighbours: None })
     }
 

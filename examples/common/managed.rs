@@ -28,7 +28,7 @@ pub struct EndOptions {
     /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
-    /// IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24.
+    /// IP address and prefix of a function that this program owns, such as 10.0.0.4/24.
     #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
     ip: Option<Network>,
 }

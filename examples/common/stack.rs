@@ -1,15 +1,16 @@
 //! A host of its own on a raw Ethernet queue: TCP by smoltcp, with calls that wait.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mlx5_dv::Device;
+use mlx5_dv::{Device, Mac};
+use mlx5_neighbours::packets::solicited_node;
 use mlx5_neighbours::{Ipv4Cidr, Network};
 use mlx5_smoltcp::{Phy, PhyOptions};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
-use smoltcp::wire::{EthernetAddress, IpCidr};
+use smoltcp::wire::EthernetAddress;
 
 use crate::pingpong::Failure;
 
@@ -37,15 +38,19 @@ impl Stack {
         let config = Config::new(EthernetAddress(device.mac().0).into());
         let mut interface = Interface::new(config, &mut phy, smoltcp::time::Instant::ZERO);
         // smoltcp has room for two addresses.
-        interface.update_ip_addrs(|addresses| _ = addresses.push(IpCidr::Ipv4(network.cidr())));
+        interface.update_ip_addrs(|addresses| _ = addresses.push(network.cidr()));
         // smoltcp has room for two routes.
-        let _ = network.gateway().map(|gateway| interface.routes_mut().add_default_ipv4_route(gateway));
+        let _ = match network.gateway() {
+            Some(IpAddr::V4(gateway)) => interface.routes_mut().add_default_ipv4_route(gateway),
+            Some(IpAddr::V6(gateway)) => interface.routes_mut().add_default_ipv6_route(gateway),
+            None => Ok(None),
+        };
         Stack { phy, interface, sockets: SocketSet::new(vec![]), start: Instant::now(), next_port: 49152 }
     }
 
     /// The host `network` on a queue of `device`.
     pub fn new(device: &Arc<Device>, network: Network) -> Result<Self, Failure> {
-        Ok(Self::over(device, Phy::listen(device, &[], PhyOptions::default())?, network))
+        Ok(Self::over(device, Phy::listen(device, &groups_of(network), PhyOptions::default())?, network))
     }
 
     /// The network device.
@@ -82,13 +87,13 @@ impl Stack {
     }
 
     /// Connects to `remote`.
-    pub fn connect(&mut self, remote: SocketAddrV4) -> Result<SocketHandle, Failure> {
+    pub fn connect(&mut self, remote: SocketAddr) -> Result<SocketHandle, Failure> {
         let handle = self.add();
         let local = self.next_port;
         self.next_port = local.checked_add(1).unwrap_or(49152);
         let context = self.interface.context();
         let socket = self.sockets.get_mut::<Socket>(handle);
-        socket.connect(context, (*remote.ip(), remote.port()), local)?;
+        socket.connect(context, (remote.ip(), remote.port()), local)?;
         self.accept(handle, PATIENCE)?;
         Ok(handle)
     }
@@ -165,6 +170,14 @@ impl Stack {
         // The other end may be gone before it acknowledges the last.
         let _ = self.until_within(GRACE, "end of the connection", closed);
         self.sockets.remove(handle);
+    }
+}
+
+/// The groups by which a host of `network` is found: those of IPv6's solicitations, as ARP's requests are broadcast.
+pub fn groups_of(network: Network) -> Vec<Mac> {
+    match network.address() {
+        IpAddr::V4(_) => vec![],
+        IpAddr::V6(address) => vec![Mac::of_group(solicited_node(address).into())],
     }
 }
 

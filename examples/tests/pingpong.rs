@@ -126,7 +126,7 @@ fn functions_with_addresses_of_their_own_find_each_other() -> Result<(), Failure
     let open = |function, address: &str| {
         let network: Network = address.parse()?;
         let mut options = Options::default();
-        options.ipv4 = Some(network.address());
+        options.ip = Some(network.address());
         let device = sim.open_with(function, options)?;
         let neighbours = Neighbours::start(&device, Some(network))?;
         Ok::<_, Failure>((device, neighbours))

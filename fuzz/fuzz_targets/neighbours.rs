@@ -57,7 +57,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(Query { group: Some(group), of_ipv4, .. }) = Query::parse(&frame) {
         assert!(group.is_multicast() && group.is_ipv4() == of_ipv4, "{group}");
     }
-    let Parsed { learned, reply } = parse(&frame, US, own);
+    let Parsed { learned, reply } = parse(&frame, US, &[own]);
     if let Some((ip, mac)) = learned {
         assert!(!ip.is_unspecified() && !ip.is_multicast(), "{ip}");
         assert!(mac.0[0] & 1 == 0 && mac.0 != [0; 6], "{mac:?}");
@@ -65,5 +65,5 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(reply) = reply else { return };
     let Some((IpAddr::V6(requester), mac)) = learned else { panic!("an answer to nobody") };
     assert_eq!(reply[..6], mac.0);
-    assert_eq!(parse(&reply, mac, requester), Parsed { learned: Some((own.into(), US)), reply: None });
+    assert_eq!(parse(&reply, mac, &[requester]), Parsed { learned: Some((own.into(), US)), reply: None });
 });

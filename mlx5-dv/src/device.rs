@@ -1,7 +1,7 @@
 //! An open card.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
@@ -65,13 +65,13 @@ impl Device {
             access,
         };
         if device.caps.roce {
-            device.set_own_gids(options.ipv4)?;
+            device.set_own_gids(options.ip)?;
         }
         Ok(Arc::new(device))
     }
 
     /// Opens the kernel's RDMA device `name`, such as `mlx5_0`, which the kernel owns: see [`access::devx`](devx).
-    /// `options` that configure the function are ignored, and its GIDs are the kernel's: [`Options::ipv4`] must be one.
+    /// `options` that configure the function are ignored, and its GIDs are the kernel's: [`Options::ip`] must be one.
     ///
     /// # Errors
     /// [`Error::Refused`] names the obstacle and, where known, the command that removes it.
@@ -143,7 +143,7 @@ impl Device {
     }
 
     /// The port's GIDs by index, all RoCE v2. GID 0 is the IPv6 link-local address of the port's MAC; GID 1 is
-    /// [`Options::ipv4`], if set; [`set_gid`](Self::set_gid) adds others. On DevX they are the kernel's, as of when the
+    /// [`Options::ip`], if set; [`set_gid`](Self::set_gid) adds others. On DevX they are the kernel's, as of when the
     /// device was opened.
     pub fn gids(&self) -> Vec<Gid> {
         lock(&self.gids).clone()
@@ -475,10 +475,9 @@ impl Device {
         self.access.death()
     }
 
-    fn set_own_gids(&self, ipv4: Option<Ipv4Addr>) -> Result<(), Error> {
+    fn set_own_gids(&self, ip: Option<IpAddr>) -> Result<(), Error> {
         self.set_gid(Gid::new(0, self.mac.link_local(), self.mac))?;
-        let ipv4 = ipv4.map(|address| Gid::new(1, address.to_ipv6_mapped(), self.mac));
-        ipv4.map_or(Ok(()), |gid| self.set_gid(gid))
+        ip.map_or(Ok(()), |address| self.set_gid(Gid::new(1, address, self.mac)))
     }
 
     /// `vhca_port_num`: the first port, if a function can have several.

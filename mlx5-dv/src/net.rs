@@ -121,6 +121,14 @@ impl fmt::Debug for Mac {
     }
 }
 
+/// The 16 bytes of the GID that `address` has: an IPv4 address is mapped.
+pub(crate) fn gid_of(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
 /// An entry of the port's GID table: a source address of RoCE packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gid {
@@ -139,7 +147,8 @@ pub struct Gid {
 
 impl Gid {
     /// The entry at `index`: `address`, from `mac`, in no VLAN.
-    pub fn new(index: u16, address: Ipv6Addr, mac: Mac) -> Self {
+    pub fn new(index: u16, address: impl Into<IpAddr>, mac: Mac) -> Self {
+        let address = gid_of(address.into());
         Gid { index, address, mac, ipv4: address.to_ipv4_mapped().is_some(), vlan: None }
     }
 

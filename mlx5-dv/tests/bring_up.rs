@@ -161,15 +161,17 @@ fn no_command_of_the_bring_up_is_beyond_what_the_card_announces() {
 fn gids_are_the_port_s_own() {
     let sim = Sim::builder().functions(2).build().unwrap();
     let mut options = Options::default();
-    options.ipv4 = Some([10, 0, 0, 1].into());
+    options.ip = Some([10, 0, 0, 1].into());
     let first = sim.open_with(0, options).unwrap();
-    let second = sim.open(1).unwrap();
+    let second = sim.open_with(1, Options::default().ip("2001:db8::1".parse().unwrap())).unwrap();
     assert_ne!(first.mac(), second.mac());
     let gids = first.gids();
     assert_eq!(gids.len(), 2);
     assert!(gids[1].ipv4 && gids[1].address.to_string() == "::ffff:10.0.0.1", "{gids:?}");
     assert_eq!(first.query_gid(1).unwrap(), gids[1]);
     assert_eq!(second.query_gid(0).unwrap().address, second.mac().link_local());
+    let global = second.query_gid(1).unwrap();
+    assert!(!global.ipv4 && global.address.to_string() == "2001:db8::1", "{global:?}");
     let wrong = Gid { index: u16::MAX, ..gids[0] };
     let error = first.set_gid(wrong).expect_err("too far");
     let Error::Invalid(Invalid::OutOfRange { given, limit, capability, .. }) = error else { panic!("{error}") };

@@ -1,6 +1,6 @@
 //! How a card is opened.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,9 +35,9 @@ pub struct Options {
     /// shows. Default: raised to 4214, which fits RoCE's largest path MTU, if it is lower and the port allows it. It is
     /// not restored when the card is closed, as on Linux.
     pub mtu: Option<u16>,
-    /// An IPv4 address for the port, added as a GID; on DevX one that the kernel has given to the network interface.
+    /// An IP address for the port, added as a GID; on DevX one that the kernel has given to the network interface.
     /// Default: none.
-    pub ipv4: Option<Ipv4Addr>,
+    pub ip: Option<IpAddr>,
     /// The clock that all waits use. Default: the system's.
     pub clock: Clock,
     /// Observers, called for every command.
@@ -56,7 +56,7 @@ setters! {
         sign_replies: bool;
         port_up: bool;
         mtu: Some(u16);
-        ipv4: Some(Ipv4Addr);
+        ip: Some(IpAddr);
         clock: Clock;
     }
 }
@@ -74,7 +74,7 @@ impl Default for Options {
             sign_replies: false,
             port_up: true,
             mtu: None,
-            ipv4: None,
+            ip: None,
             clock: Clock::system(),
             observers: Observers::default(),
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use mlx5_prm::caps::DeviceMemCap;
 use mlx5_prm::cmd::MemicOperation;
+use mlx5_prm::ctx::Mkc;
 
 use super::kernel_object::{DeviceMemoryHandle, DeviceMemoryRegionHandle, not_shared, shared};
 use super::mkey::{AccessFlags, Mkey};
@@ -313,6 +314,12 @@ impl DeviceMemoryRegion {
     /// The protection domain.
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
+    }
+
+    /// Asks the card for the context of its key: see [`MemoryRegion::query`](super::MemoryRegion::query), also for
+    /// errors.
+    pub fn query(&self) -> Result<Mkc, Error> {
+        self.mkey.query()
     }
 
     /// Names the region to processes that share the context, for

@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use mlx5_prm::ctx::Mkc;
+
 use super::implicit_region::ImplicitRegion;
 use super::kernel_object::{RegionHandle, not_shared, shared};
 use super::mkey::{AccessFlags, Mkey, SMALLEST};
@@ -309,6 +311,15 @@ impl MemoryRegion {
     /// The key for the remote.
     pub fn rkey(&self) -> u32 {
         self.mkey.key()
+    }
+
+    /// Asks the card for the context of its key, under PRM names: rights, addresses, page size, protection domain. PRM
+    /// "QUERY_MKEY".
+    ///
+    /// # Errors
+    /// [`Error::Command`]; [`Error::NotImplemented`] on `devx:`, where the kernel makes the key.
+    pub fn query(&self) -> Result<Mkc, Error> {
+        self.mkey.query()
     }
 
     /// Names the region to processes that share the context ([`Device::export`](crate::Device::export)): `handle` of

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use mlx5_prm::ctx::Mkc;
+
 use super::object::{DestroyError, destroy_sole};
 use super::pd::Pd;
 use super::umr_key::{UmrKey, UmrKeyOptions};
@@ -56,6 +58,12 @@ impl MemoryWindow {
     /// The protection domain.
     pub fn pd(&self) -> &Arc<Pd> {
         self.key.pd()
+    }
+
+    /// Asks the card for the context of its key, under PRM names: whether it is bound, and to which addresses. PRM
+    /// "QUERY_MKEY". Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<Mkc, Error> {
+        self.key.query()
     }
 
     /// The key behind it.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mlx5_prm::caps::CmdHcaCap;
-use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn, WithTail};
+use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn, QueryMkeyIn, WithTail};
 use mlx5_prm::ctx::{AccessMode, Mkc};
 use mlx5_prm::layout::Be64;
 
@@ -231,6 +231,17 @@ impl Mkey {
         }
     }
 
+    /// Asks the card for its context.
+    pub(super) fn query(&self) -> Result<Mkc, Error> {
+        match &self.holder {
+            Holder::Firmware(object) => query_context(object, self.key >> 8),
+            Holder::Kernel(_) | Holder::Implicit => Err(Error::NotImplemented {
+                what: format!("the context of memory key {:#x}, which the kernel has made", self.key),
+                instead: "Linux passes on no query of its own keys: `rdma resource show mr` lists them".into(),
+            }),
+        }
+    }
+
     /// Log of the page size in the card's translation.
     pub(super) fn log_page_size(&self) -> u32 {
         self.log_page_size
@@ -244,6 +255,13 @@ impl Mkey {
             Holder::Implicit => Ok(()),
         }
     }
+}
+
+/// Asks the card for the context of `object`, the memory key of this index. PRM "QUERY_MKEY".
+pub(super) fn query_context(object: &Object, mkey_index: u32) -> Result<Mkc, Error> {
+    let mut query = QueryMkeyIn::default();
+    query.w().mkey_index(mkey_index);
+    Ok(*object.query(&query)?.memory_key_mkey_entry())
 }
 
 /// `Ok` if the kernel answers page faults of `device`; a function's owner pins its memory.

@@ -9,7 +9,7 @@ use mlx5_prm::ctx::{AccessMode, Mkc};
 use mlx5_prm::wqe::{MkeyMaskBit, mkey_mask};
 
 use super::check::within;
-use super::mkey::{ANY_QP, end_of};
+use super::mkey::{ANY_QP, end_of, query_context};
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use crate::caps::CapPage;
@@ -136,6 +136,12 @@ impl UmrKey {
     /// The key with the low eight bits `variant`, for local and remote work requests.
     pub fn key(&self, variant: u8) -> u32 {
         self.base | u32::from(variant)
+    }
+
+    /// Asks the card for its context, under PRM names: whether it is free, and what its registration set. PRM
+    /// "QUERY_MKEY". Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<Mkc, Error> {
+        query_context(&self.object, self.base >> 8)
     }
 
     /// Its options.

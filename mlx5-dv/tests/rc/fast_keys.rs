@@ -65,6 +65,8 @@ fn scattered_buffers_are_one_piece_to_the_remote_until_it_invalidates_the_key() 
     assert_eq!(ticket_of(&done), ticket);
     assert!(key.settle(&done) && !key.is_free() && !key.settle(&done));
     assert_eq!(key.parts().count(), 0, "they are the remote's");
+    let found = key.query().unwrap();
+    assert_eq!((found.free(), found.len(), found.rw()), (false, key.len() as u64, true));
 
     let data = pattern(key.len(), 3);
     write(&mut a, &near, &data, remote);
@@ -74,7 +76,7 @@ fn scattered_buffers_are_one_piece_to_the_remote_until_it_invalidates_the_key() 
     let mut done = b.wait(SOON).unwrap();
     assert_eq!(done.result.unwrap().operation, Operation::ReceivedInvalidate(remote.rkey));
     drop(done.buffer.take());
-    assert!(key.settle(&done) && key.is_free());
+    assert!(key.settle(&done) && key.is_free() && key.query().unwrap().free());
     assert_eq!(gathered(key.parts()), data);
     ticket_of(&a.wait(SOON).unwrap());
     is_refused(&mut a, &near, remote);

@@ -6,18 +6,16 @@ use mlx5_dv::memory::HostMemory;
 use mlx5_dv::objects::{AccessFlags, Advice, MemoryRegion, NullRegion, Pd, RegionChanges, UmrKeyOptions, WindowType};
 use mlx5_dv::queue::{Binding, FastKey, FastWindow, RefusedReason, RemoteAddress, WrFlags};
 use mlx5_dv::{Error, Invalid};
-use mlx5_prm::cmd::{Opcode, QueryMkeyIn};
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::ctx::{AccessMode, Mkc};
 use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::profile::Profile;
 
 use crate::ends::{Card, SOON, all_rights, bytes, connected, is_refused, pair, pattern, write};
 
 /// Whether the card has a key with relaxed ordering, for writes and for reads.
-fn relaxed(card: &Card, key: u32) -> (bool, bool) {
-    let mut query = QueryMkeyIn::default();
-    query.w().mkey_index(key >> 8);
-    let found = card.device.execute(&query, "").unwrap();
-    let context = found.memory_key_mkey_entry();
+fn relaxed(context: Result<Mkc, Error>) -> (bool, bool) {
+    let context = context.unwrap();
     (context.relaxed_ordering_write(), context.relaxed_ordering_read())
 }
 
@@ -38,6 +36,20 @@ fn a_zero_based_region_counts_from_zero_for_both_ends() {
     is_refused(&mut a, &far, far.remote_at(4096));
     drop((a, b, far));
     card.end_after(&["key does not allow the access"]);
+}
+
+#[test]
+fn a_region_is_on_the_card_as_it_was_registered() {
+    let card = Card::new();
+    let rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ;
+    let region = MemoryRegion::register_at(&card.pd, HostMemory::allocate(8192).unwrap(), rights, 0x7000).unwrap();
+    let found = region.query().unwrap();
+    assert_eq!((found.start_addr(), found.len(), found.pd()), (0x7000, 8192, card.pd.pdn()));
+    assert_eq!((found.lr(), found.lw(), found.rr(), found.rw(), found.a()), (true, true, true, false, false));
+    assert_eq!((found.access_mode(), found.free()), (AccessMode::Mtt, false));
+    assert_eq!(1 << found.log_page_size(), region.card_page_size());
+    drop(region);
+    card.end();
 }
 
 #[test]
@@ -73,7 +85,7 @@ fn relaxed_ordering_is_asked_for_where_the_card_has_it() {
         let (mut a, mut b) = connected(&card);
         let far = MemoryRegion::allocate(&card.pd, 4096, all_rights() | AccessFlags::RELAXED_ORDERING).unwrap();
         let near = card.region(4096);
-        assert_eq!((relaxed(&card, far.rkey()), relaxed(&card, near.rkey())), ((has, has), (false, false)));
+        assert_eq!((relaxed(far.query()), relaxed(near.query())), ((has, has), (false, false)));
         write(&mut a, &near, &pattern(3000, 1), far.remote());
         assert_eq!(bytes(&far, 0, 3000), pattern(3000, 1));
         let mut key = FastKey::create(&card.pd, UmrKeyOptions::default()).unwrap();
@@ -82,7 +94,7 @@ fn relaxed_ordering_is_asked_for_where_the_card_has_it() {
             b.register(&mut key, access).unwrap();
             key.settle(&b.wait(SOON).unwrap());
             let wanted = has && access.contains(AccessFlags::RELAXED_ORDERING);
-            assert_eq!(relaxed(&card, key.rkey()), (wanted, wanted));
+            assert_eq!(relaxed(key.query()), (wanted, wanted));
             b.invalidate(&mut key).unwrap();
             key.settle(&b.wait(SOON).unwrap());
             key.parts().for_each(drop);

@@ -67,6 +67,8 @@ fn a_window_of_type_2_opens_its_bytes_until_the_remote_invalidates_it() {
     let mut window = window(&card, WindowType::Two);
     let remote = bound(&mut b, &mut window, &far, Binding::new(1000..3000, READ_WRITE));
     assert_eq!((remote.addr, remote.rkey), (far.addr() + 1000, window.rkey()));
+    let found = window.query().unwrap();
+    assert_eq!((found.free(), found.start_addr(), found.len()), (false, remote.addr, 2000));
     let data = pattern(2000, 1);
     write(&mut a, &near, &data, remote);
     assert_eq!(bytes(&far, 1000, 2000), data);
@@ -82,7 +84,7 @@ fn a_window_of_type_2_opens_its_bytes_until_the_remote_invalidates_it() {
     a.send_invalidate_inline(b"done", remote.rkey).unwrap();
     let done = b.wait(SOON).unwrap();
     assert_eq!(done.result.as_ref().unwrap().operation, Operation::ReceivedInvalidate(remote.rkey));
-    assert!(window.settle(&done) && window.is_free() && window.region().is_none());
+    assert!(window.settle(&done) && window.is_free() && window.region().is_none() && window.query().unwrap().free());
     drop(done);
     a.wait(SOON).unwrap().result.unwrap();
     // It has another key each time.

@@ -134,6 +134,7 @@ const MEMORY: &[Row] = &[
             MemoryRegion::register,
             MemoryRegion::register_at,
             MemoryRegion::into_memory,
+            MemoryRegion::query,
             MemoryRegion::destroy,
             ExclusiveRegion::allocate,
             HostMemory::of::<Vec<u8>>,

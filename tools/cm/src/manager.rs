@@ -1,5 +1,6 @@
 //! The connection manager, whoever owns the function.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use mlx5_dv::Device;
 use mlx5_dv::clock::Clock;
-use mlx5_dv::objects::{AddressPath, RtrAttributes, RtsAttributes};
+use mlx5_dv::objects::{AddressPath, QueuePair, RtrAttributes, RtsAttributes};
 use mlx5_neighbours::{Neighbours, Network};
 use mlx5_prm::ib::CmRejectReason;
 
@@ -24,6 +25,8 @@ use crate::owned::OwnedManager;
 #[derive(Debug)]
 pub struct ConnectionManager {
     way: Way,
+    /// Queue pairs of connections that have ended: see [`keep`](Self::keep).
+    kept: BTreeMap<ConnectionId, Arc<QueuePair>>,
 }
 
 #[derive(Debug)]
@@ -81,7 +84,7 @@ impl ConnectionManager {
             true => Way::Owned(Box::new(OwnedManager::new(device, neighbours, config)?)),
             false => Way::Kernel(Box::new(KernelManager::new(device, config)?)),
         };
-        Ok(ConnectionManager { way })
+        Ok(ConnectionManager { way, kept: BTreeMap::new() })
     }
 
     /// Its [`Neighbours`], which also tell the network of multicast groups ([`Group::join`](crate::Group::join)).
@@ -207,6 +210,7 @@ impl ConnectionManager {
     /// # Errors
     /// [`CallError::Unknown`](crate::CallError::Unknown).
     pub fn destroy(&mut self, id: ConnectionId) -> Result<(), ManagerError> {
+        self.kept.remove(&id);
         either!(&mut self.way, manager => manager.destroy(id))
     }
 
@@ -250,7 +254,8 @@ impl ConnectionManager {
     /// # Errors
     /// [`ManagerError::Gsi`], [`ManagerError::Device`]: the card failed or was removed; [`ManagerError::Kernel`].
     pub fn poll(&mut self) -> Result<Option<(ConnectionId, Event)>, ManagerError> {
-        either!(&mut self.way, manager => manager.poll())
+        let next = either!(&mut self.way, manager => manager.poll())?;
+        Ok(next.inspect(|(id, event)| self.forget(*id, event)))
     }
 
     /// Waits for the next event, at most `timeout`.
@@ -258,7 +263,24 @@ impl ConnectionManager {
     /// # Errors
     /// [`ManagerError::Timeout`], and those of [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<(ConnectionId, Event), ManagerError> {
-        either!(&mut self.way, manager => manager.wait(timeout))
+        let (id, event) = either!(&mut self.way, manager => manager.wait(timeout))?;
+        self.forget(id, &event);
+        Ok((id, event))
+    }
+
+    /// Keeps `qp`, the queue pair of a connection that has ended, until the connection is forgotten: until its last
+    /// event, or [`destroy`](Self::destroy). Until then packets of the connection may be under way, and no other queue
+    /// pair should get its number. Has no effect for a connection that is forgotten.
+    pub fn keep(&mut self, id: ConnectionId, qp: &Arc<QueuePair>) {
+        if self.state(id).is_some() {
+            self.kept.insert(id, Arc::clone(qp));
+        }
+    }
+
+    fn forget(&mut self, id: ConnectionId, event: &Event) {
+        if event.is_last() {
+            self.kept.remove(&id);
+        }
     }
 
     /// The descriptor for epoll and its like: readable when there is something to do, after

@@ -26,7 +26,7 @@ pub(crate) fn path_to(device: &Device, remote: IpAddr) -> Result<Path, ManagerEr
 pub(crate) fn no_gid(device: &Device, remote: IpAddr) -> ManagerError {
     let gids: Vec<_> = device.gids().iter().map(|gid| address_of(gid.address.octets()).to_string()).collect();
     let mend = match device.is_owned() {
-        true => "an IPv4 address is set by Options::ipv4",
+        true => "Options::ip sets an address",
         false => "give its network interface an address (ip addr add), and open the device again",
     };
     ManagerError::NoGid { remote, gids: gids.join(", "), mend }

@@ -11,7 +11,7 @@ use mlx5_cm::{
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Hub, HubOptions};
 use mlx5_dv::{Device, Options};
-use mlx5_neighbours::Neighbours;
+use mlx5_neighbours::Network;
 use mlx5_open::Sim;
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::{Card, SteppedCard};
@@ -125,9 +125,15 @@ fn queue_pairs_are_connected_by_what_both_agree_on_and_carry_messages() {
         assert_eq!(far.wait(LONG).unwrap().result.unwrap().byte_len, 4);
         far.send_inline(b"pong!").unwrap();
         while near.wait(LONG).unwrap().result.unwrap().byte_len != 5 {}
+        let queue_pairs = [near, far].map(|connection| Arc::clone(connection.queue_pair()));
         pair.managers[1].disconnect(theirs, b"bye").unwrap();
+        for (manager, (id, qp)) in pair.managers.iter_mut().zip([ours, theirs].into_iter().zip(&queue_pairs)) {
+            manager.keep(id, qp);
+        }
+        let queue_pairs = queue_pairs.map(|qp| Arc::downgrade(&qp));
         let mut ended = Vec::new();
         while let Some((end, _, event)) = pair.event() {
+            assert_eq!(queue_pairs[end].upgrade().is_none(), event.is_last(), "{event:?}");
             ended.push((end, matches!(event, Event::Disconnected { .. })));
         }
         ended.sort();
@@ -246,26 +252,30 @@ fn a_function_has_one_connection_manager_and_reaches_what_it_has_an_address_for(
 }
 
 #[test]
-fn over_ipv4_neighbours_find_the_way() {
+fn neighbours_find_the_way_over_both_families() {
+    neighbours_find_the_way(["10.0.0.1/24", "10.0.0.2/24"]);
+    neighbours_find_the_way(["2001:db8::1/64", "2001:db8::2/64"]);
+}
+
+fn neighbours_find_the_way(networks: [&str; 2]) {
     let sim = Sim::builder().functions(2).build().unwrap();
+    let networks = networks.map(|network| network.parse::<Network>().unwrap());
+    let [ours, theirs] = networks.map(|network| network.address());
     let mut managers = [0, 1].map(|index| {
-        let mut options = Options::default();
-        options.ipv4 = Some([10, 0, 0, 1 + index as u8].into());
-        let device = sim.open_with(index, options).unwrap();
-        let network = format!("10.0.0.{}/24", 1 + index).parse().unwrap();
-        let neighbours = Neighbours::start(&device, Some(network)).unwrap();
-        ConnectionManager::new(&device, Some(neighbours)).unwrap()
+        let network = networks[index];
+        let device = sim.open_with(index, Options::default().ip(network.address())).unwrap();
+        ConnectionManager::start(&device, Some(network)).unwrap()
     });
     managers[1].listen(Service::tcp(PORT)).unwrap();
     let [mut near, mut far] = managers;
     let server = std::thread::spawn(move || {
         let (id, event) = far.wait(LONG).unwrap();
         let Event::ConnectRequest { remote, .. } = event else { panic!("{event:?}") };
-        assert_eq!(remote.ip().to_string(), "10.0.0.1");
+        assert_eq!(remote.ip(), ours);
         far.reject(id, b"not today").unwrap();
         assert!(matches!(far.wait(Duration::from_secs(2)), Err(ManagerError::Timeout(_))));
     });
-    near.connect(format!("10.0.0.2:{PORT}").parse().unwrap(), Route::default(), &Parameters::new(1, 0)).unwrap();
+    near.connect(SocketAddr::new(theirs, PORT), Route::default(), &Parameters::new(1, 0)).unwrap();
     let (_, event) = near.wait(LONG).unwrap();
     let Event::Rejected { reason, private_data, .. } = event else { panic!("{event:?}") };
     assert_eq!((reason, &private_data[..9]), (CmRejectReason::ConsumerDefined, &b"not today"[..]));

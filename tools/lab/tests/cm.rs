@@ -98,21 +98,10 @@ fn many_connections_are_those_of_ucmatose(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// A byte each way by TCP, in octal, before each round of `cmtime`, and after its connections are made and ended: the
-/// number of the step. In bash.
-const SYNCHRONISE: &str = "
-set -e
-until exec 3<>/dev/tcp/10.0.0.2/7471; do sleep 0.1; done 2>/dev/null
-synchronise() { printf \\\\$1 >&3; head -c 1 <&3 > /dev/null; }
-";
-
-/// Connections alone, in three rounds: one, 50, and 50 to queue pairs that do not exist.
+/// Connections alone, in three rounds.
 fn connections_are_those_of_cmtime(lab: &Lab) -> TestResult {
     let ours = "cm_messages -d devx:mlx5_0 -C 0";
-    let server = lab.serve(&format!("{FAR} cmtime -c 50 -b 10.0.0.2"), THEY_LISTEN)?;
-    let round = |count: u32| format!("synchronise 0; {ours} -c {count} 10.0.0.2; synchronise 14; synchronise 16");
-    let said = lab.call(server, &[SYNCHRONISE, &round(1), "\n", &round(50), "\n", &round(50)].concat())?;
-    assert!(said.matches("50 disconnected").count() == 2 && said.matches("destroy qp").count() == 2, "{said}");
+    lab.calls_cmtime(ours, FAR, "10.0.0.2")?;
 
     let echo = lab.guest.start("busybox nc -l -p 7471 -e cat")?;
     let said = be_called(lab, &format!("{ours} -c 101 --listen"), "cmtime -c 50 -s 10.0.0.1")?;

@@ -492,11 +492,12 @@ fn dynamic_connections_are_those_of_libmlx5(lab: &Lab) -> TestResult {
         let by_ours = lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
         let server = lab.serve_tcp("", &format!("{ours} --listen"))?;
         let by_theirs = lab.call(server, &format!("{FAR} {theirs} 10.0.0.1"))?;
-        for said in [by_ours, by_theirs] {
+        for said in [&by_ours, &by_theirs] {
             for part in ["8 rounds\n", "8 rounds answered", "a wrong access key is refused"] {
                 assert!(said.contains(part), "{said}");
             }
         }
+        assert!(by_theirs.contains("its key is closed"), "{by_theirs}");
     }
     Ok(())
 }

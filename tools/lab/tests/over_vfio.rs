@@ -32,6 +32,7 @@ fn the_kernels_ends_are_spoken_to_over_vfio() -> TestResult {
     let owned = Owned::boot()?;
     owned.is_called_by_rping()?;
     owned.calls_rping()?;
+    owned.lab.calls_cmtime(&owned.ours("cm_messages -C 0", ""), "", "10.0.0.1")?;
     our_host_on_theirs(&owned.lab, &owned.host())?;
     their_host_on_ours(&owned.lab, &owned.host(), "10.0.0.4")?;
     owned.is_a_node_of_lnet()?;
@@ -44,7 +45,7 @@ fn the_kernels_ends_are_spoken_to_over_vfio() -> TestResult {
 
 impl Owned {
     fn boot() -> Result<Self, Report> {
-        let build = Build::dev(&["mlx5", "nvme_rdma", "lnet", "ceph_msgr"], &["cm_pingpong"])?;
+        let build = Build::dev(&["mlx5", "nvme_rdma", "lnet", "ceph_msgr"], &["cm_messages", "cm_pingpong"])?;
         let model = Model::start(&build, 2, &[])?;
         let ceph = Software::ceph()?;
         let [first, second] = model.sockets() else { return Err("two sockets".into()) };

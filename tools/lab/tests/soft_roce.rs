@@ -79,8 +79,27 @@ done
 exit 1
 "#;
 
-/// Puts a router between the wire and soft-RoCE: the kernel forwards between the virtio card, which keeps 10.0.0.3, and
-/// another network, where soft-RoCE becomes 10.1.0.2.
+/// What awaits a GID of soft-RoCE that has `$1`.
+const AWAIT_GID: &str = r#"
+await_gid() {
+    for wait in $(seq 100); do
+        grep -qi $1 /sys/class/infiniband/rxe0/ports/1/gids/* && return
+        sleep 0.1
+    done
+    echo "rxe0 has no GID with $1"
+    return 1
+}
+"#;
+
+/// Gives soft-RoCE an address in our function's network of IPv6.
+const IPV6: &str = "
+set -e
+ip addr add 2001:db8::3/64 dev $(cat /tmp/lan) nodad
+await_gid 2001:0db8
+";
+
+/// Puts a router between the wire and soft-RoCE: the kernel forwards between the virtio card, which keeps 10.0.0.3 and
+/// 2001:db8::3, and other networks, where soft-RoCE becomes 10.1.0.2 and 2001:db8:1::2.
 const ROUTER: &str = r#"
 set -e
 lan=$(cat /tmp/lan)
@@ -88,20 +107,21 @@ rdma link delete rxe0
 ip netns add router
 ip link set $lan netns router
 ip -n router addr add 10.0.0.3/24 dev $lan
+ip -n router addr add 2001:db8::3/64 dev $lan nodad
 ip -n router link set $lan up
 ip link add s0 type veth peer name r0 netns router
 ip -n router addr add 10.1.0.1/24 dev r0
+ip -n router addr add 2001:db8:1::1/64 dev r0 nodad
 ip -n router link set r0 up
-ip netns exec router sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
+ip netns exec router sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding'
 ip addr add 10.1.0.2/24 dev s0
+ip addr add 2001:db8:1::2/64 dev s0 nodad
 ip link set s0 up
 ip route add 10.0.0.0/24 via 10.1.0.1
+ip route add 2001:db8::/64 via 2001:db8:1::1
 rdma link add rxe0 type rxe netdev s0
-for wait in $(seq 100); do
-    grep -qi ffff:0a01:0002 /sys/class/infiniband/rxe0/ports/1/gids/* && exit
-    sleep 0.1
-done
-exit 1
+await_gid ffff:0a01:0002
+await_gid 2001:0db8:0001
 "#;
 
 /// Makes a switch of the router: a bridge that watches membership of multicast groups. It asks for members each second.
@@ -262,6 +282,8 @@ fn assert_tagged(tshark: &Tshark, capture: &Path) -> TestResult {
 
 /// A program of ours that is connected by the connection manager, and librdmacm's, which may be the other end.
 struct Managed {
+    /// Of our function: its address, and the gateway to all other networks.
+    network: &'static str,
     ours: &'static [&'static str],
     /// Their command lines: the server is at ADDRESS.
     server: &'static str,
@@ -270,8 +292,12 @@ struct Managed {
     say: [&'static str; 2],
 }
 
+/// The same, over IPv6.
+const RPING_V6: Managed = Managed { network: "2001:db8::4/64,2001:db8::3", ..RPING };
+
 /// Each message is compared with what comes back.
 const RPING: Managed = Managed {
+    network: "10.0.0.4/24,10.0.0.3",
     ours: &["cm_pingpong", "-C", "50", "-S", "20000"],
     server: "rping -s -a ADDRESS -V -v -C 50 -S 20000",
     client: "rping -c -a ADDRESS -V -v -C 50 -S 20000",
@@ -281,12 +307,14 @@ const RPING: Managed = Managed {
 const MANAGED_PROGRAMS: [Managed; 4] = [
     RPING,
     Managed {
+        network: RPING.network,
         ours: &["cm_messages", "-c", "40"],
         server: "ucmatose -c 40 -b ADDRESS",
         client: "ucmatose -c 40 -s ADDRESS",
         say: ["40 disconnected", "return status 0"],
     },
     Managed {
+        network: RPING.network,
         ours: &["cm_messages", "-c", "4", "--datagrams"],
         server: "udaddy -c 4 -b ADDRESS",
         client: "udaddy -c 4 -s ADDRESS",
@@ -294,6 +322,7 @@ const MANAGED_PROGRAMS: [Managed; 4] = [
     },
     // A byte stream, of which each end checks each byte.
     Managed {
+        network: RPING.network,
         ours: &["byte_stream", "-C", "20", "-S", "65536"],
         server: "rstream -b ADDRESS -S 65536 -C 20 -T v",
         client: "rstream -s ADDRESS -S 65536 -C 20 -T v",
@@ -307,9 +336,7 @@ impl Wire {
         let [program, options @ ..] = programs.ours else { return Err("a program".into()) };
         let mut command = Command::new(self.build.program(program)?);
         let socket = self.lab.model.sockets()[0].display();
-        // The gateway to all other networks.
-        let network = "10.0.0.4/24,10.0.0.3";
-        command.args(["-d", &format!("vfio-user:{socket}"), "--ip", network]).args(options).args(arguments);
+        command.args(["-d", &format!("vfio-user:{socket}"), "--ip", programs.network]).args(options).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
     }
@@ -555,8 +582,10 @@ fn assert_managed(tshark: &Tshark, capture: &Path) -> TestResult {
         }
     }
     for side in ["src", "dst"] {
-        let filter = format!("ipv6.{side} == fe80::c5ff:fe00:1 && infiniband.mad.attributeid == 0x10");
-        assert!(!packets(tshark, capture, &filter)?.is_empty(), "no REQ with ipv6.{side} our function's");
+        for ours in ["fe80::c5ff:fe00:1", "2001:db8::4"] {
+            let filter = format!("ipv6.{side} == {ours} && infiniband.mad.attributeid == 0x10");
+            assert!(!packets(tshark, capture, &filter)?.is_empty(), "no REQ with ipv6.{side} {ours}");
+        }
         let filter = format!("ip.{side} == 10.0.0.4 && infiniband.cm.rej.reason == 10");
         assert!(!packets(tshark, capture, &filter)?.is_empty(), "no REJ of a stale connection with ip.{side} ours");
     }
@@ -578,11 +607,16 @@ fn soft_roce_and_ours_are_connected_by_the_connection_managers_of_both() -> Test
     wire.be_called_managed(&RPING, "", "fe80::c5ff:fe00:1%$(cat /tmp/lan)")?;
     let theirs = "fe80::5054:ff:fe00:1";
     wire.call_managed_at(&RPING, "", theirs, &format!("{theirs}%$(cat /tmp/lan)"))?;
+    wire.lab.check(&[AWAIT_GID, IPV6].concat(), PROBE)?;
+    wire.call_managed(&RPING_V6, "", "2001:db8::3")?;
+    wire.be_called_managed(&RPING_V6, "", "2001:db8::4")?;
     wire.kernel_knows_our_dead()?;
     wire.ours_knows_their_dead()?;
-    wire.lab.check(ROUTER, PROBE)?;
-    wire.call_managed(&RPING, "", "10.1.0.2")?;
-    wire.be_called_managed(&RPING, "", "10.0.0.4")?;
+    wire.lab.check(&[AWAIT_GID, ROUTER].concat(), PROBE)?;
+    for (programs, theirs, ours) in [(&RPING, "10.1.0.2", "10.0.0.4"), (&RPING_V6, "2001:db8:1::2", "2001:db8::4")] {
+        wire.call_managed(programs, "", theirs)?;
+        wire.be_called_managed(programs, "", ours)?;
+    }
     wire.switches_are_told_of_groups()?;
     wire.lab.assert_quiet()?;
     wire.lab.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", PROBE)?;

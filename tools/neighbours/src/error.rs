@@ -1,9 +1,9 @@
 //! What can go wrong.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
-use smoltcp::wire::Ipv4Cidr;
+use smoltcp::wire::IpCidr;
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -69,12 +69,12 @@ pub enum Error {
         patience: Duration,
     },
     /// The address is not on the local network, which has no gateway.
-    #[error("{address} is not on {}: give an address of its network, or the function a gateway, as in 10.0.0.4/24,10.0.0.1", network.map_or("a local network, as there is no IPv4 address".into(), |network| network.to_string()))]
+    #[error("{address} is not on {}: give an address of its network, or the function a gateway, as in 10.0.0.4/24,10.0.0.1", network.map_or("a local network, as there is no address but the link-local one".into(), |network| network.to_string()))]
     NotOnLink {
         /// The address.
-        address: Ipv4Addr,
+        address: IpAddr,
         /// The local network.
-        network: Option<Ipv4Cidr>,
+        network: Option<IpCidr>,
     },
     /// The address is not unicast.
     #[error("{0} is not a unicast address")]

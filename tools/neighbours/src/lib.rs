@@ -5,7 +5,7 @@
 //! neighbour discovery: smoltcp on a raw Ethernet queue, run by its own thread, apart from the data path. While it
 //! exists it
 //!
-//! * answers ARP, neighbour solicitations and `ping` for the function's link-local address and one IPv4 address;
+//! * answers ARP, neighbour solicitations and `ping` for the function's link-local address and one of its own;
 //! * resolves the MAC addresses of others ([`Neighbours::resolve`]);
 //! * tells switches and routers, by IGMP and MLD, of the multicast groups that the function is in
 //!   ([`Neighbours::join`]).
@@ -46,7 +46,7 @@ use mlx5_dv::{Device, Mac};
 
 pub use error::Error;
 pub use network::Network;
-pub use smoltcp::wire::Ipv4Cidr;
+pub use smoltcp::wire::{IpCidr, Ipv4Cidr, Ipv6Cidr};
 
 use shared::Shared;
 use stack::Stack;
@@ -66,7 +66,7 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// Starts the stack with `device`'s link-local address and that of `network`. The GID of the latter is set by
-    /// [`mlx5_dv::Options::ipv4`].
+    /// [`mlx5_dv::Options::ip`].
     ///
     /// # Errors
     /// Those of [`EthernetQueue`](mlx5_dv::queue::ethernet::EthernetQueue): the function is the kernel's, the card has
@@ -161,11 +161,11 @@ impl Neighbours {
     fn next_hop(&self, address: IpAddr) -> Result<IpAddr, Error> {
         match address {
             _ if address.is_multicast() || address.is_unspecified() => Err(Error::NotUnicast(address)),
-            IpAddr::V4(address) => match self.network.and_then(|network| network.next_hop(address)) {
-                Some(next_hop) => Ok(next_hop.into()),
-                None => Err(Error::NotOnLink { address, network: self.network.map(|network| network.cidr()) }),
-            },
-            IpAddr::V6(_) => Ok(address),
+            IpAddr::V6(link_local) if link_local.is_unicast_link_local() => Ok(address),
+            _ => {
+                let next_hop = self.network.and_then(|network| network.next_hop(address));
+                next_hop.ok_or(Error::NotOnLink { address, network: self.network.map(|network| network.cidr()) })
+            }
         }
     }
 }

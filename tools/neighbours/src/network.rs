@@ -1,54 +1,78 @@
 //! The network of an owned function.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::str::FromStr;
 
-use smoltcp::wire::Ipv4Cidr;
+use smoltcp::wire::{IpCidr, Ipv4Cidr, Ipv6Cidr};
 
-/// The IPv4 address of a function, with the prefix of its network, and the router to all others, if there is one. As
-/// text `10.0.0.4/24`, with a gateway `10.0.0.4/24,10.0.0.1`.
+/// The IP address of a function, with the prefix of its network, and the router to all others, if there is one. As text
+/// `10.0.0.4/24` or `2001:db8::4/64`, with a gateway `10.0.0.4/24,10.0.0.1` or `2001:db8::4/64,fe80::1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    cidr: Ipv4Cidr,
-    gateway: Option<Ipv4Addr>,
+    cidr: IpCidr,
+    gateway: Option<IpAddr>,
 }
 
 impl Network {
-    /// With all other addresses behind `gateway`, a neighbour. Errors: what is wrong with it, for a command line.
-    pub fn with_gateway(self, gateway: Ipv4Addr) -> Result<Self, String> {
-        let cidr = self.cidr;
-        if !cidr.contains_addr(&gateway) || gateway == cidr.address() {
+    /// With all other addresses of the family behind `gateway`, a neighbour. Errors: what is wrong with it, for a
+    /// command line.
+    pub fn with_gateway(self, gateway: IpAddr) -> Result<Self, String> {
+        if !self.is_neighbour(gateway) || gateway == self.address() {
+            let cidr = self.cidr;
             return Err(format!("{gateway} is no gateway of {cidr}: give the address of a router in this network"));
         }
         Ok(Network { gateway: Some(gateway), ..self })
     }
 
     /// The function's address.
-    pub fn address(&self) -> Ipv4Addr {
-        self.cidr.address()
+    pub fn address(&self) -> IpAddr {
+        self.cidr.address().into()
     }
 
     /// The function's address, with the prefix of its network.
-    pub fn cidr(&self) -> Ipv4Cidr {
+    pub fn cidr(&self) -> IpCidr {
         self.cidr
     }
 
     /// The router to other networks.
-    pub fn gateway(&self) -> Option<Ipv4Addr> {
+    pub fn gateway(&self) -> Option<IpAddr> {
         self.gateway
     }
 
+    /// Whether `address` is of the function's network, or link-local beside one of IPv6.
+    fn is_neighbour(&self, address: IpAddr) -> bool {
+        let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        address.is_ipv6() == self.address().is_ipv6() && (is_link_local || self.cidr.contains_addr(&address.into()))
+    }
+
     /// Whose MAC address packets to `address` carry: its own, or the gateway's. `None` if there is no way.
-    pub(crate) fn next_hop(&self, address: Ipv4Addr) -> Option<Ipv4Addr> {
-        if self.cidr.contains_addr(&address) { Some(address) } else { self.gateway }
+    pub(crate) fn next_hop(&self, address: IpAddr) -> Option<IpAddr> {
+        if self.is_neighbour(address) {
+            return Some(address);
+        }
+        self.gateway.filter(|gateway| gateway.is_ipv6() == address.is_ipv6())
+    }
+}
+
+/// Without a gateway.
+impl From<IpCidr> for Network {
+    fn from(cidr: IpCidr) -> Self {
+        Network { cidr, gateway: None }
     }
 }
 
 /// Without a gateway.
 impl From<Ipv4Cidr> for Network {
     fn from(cidr: Ipv4Cidr) -> Self {
-        Network { cidr, gateway: None }
+        IpCidr::from(cidr).into()
+    }
+}
+
+/// Without a gateway.
+impl From<Ipv6Cidr> for Network {
+    fn from(cidr: Ipv6Cidr) -> Self {
+        IpCidr::from(cidr).into()
     }
 }
 
@@ -66,11 +90,11 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, String> {
         let malformed = || {
             format!(
-                "{text:?} is not an address with a prefix, such as 10.0.0.4/24, or 10.0.0.4/24,10.0.0.1 with a gateway"
+                "{text:?} is not an address with a prefix, such as 10.0.0.4/24 or 2001:db8::4/64, or 10.0.0.4/24,10.0.0.1 with a gateway"
             )
         };
         let (cidr, gateway) = text.split_once(',').map_or((text, None), |(cidr, gateway)| (cidr, Some(gateway)));
-        let network = Network::from(cidr.parse::<Ipv4Cidr>().map_err(|()| malformed())?);
+        let network = Network::from(cidr.parse::<IpCidr>().map_err(|()| malformed())?);
         match gateway {
             Some(gateway) => network.with_gateway(gateway.parse().map_err(|_| malformed())?),
             None => Ok(network),
@@ -82,25 +106,50 @@ impl FromStr for Network {
 mod tests {
     use super::*;
 
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
     #[test]
     fn packets_to_other_networks_go_to_the_gateway() {
+        for (text, near, far, gateway) in [
+            ("10.0.0.4/24,10.0.0.1", "10.0.0.9", "10.0.1.9", "10.0.0.1"),
+            ("2001:db8::4/64,2001:db8::1", "2001:db8::9", "2001:db8:0:1::9", "2001:db8::1"),
+            // As routers advertise themselves.
+            ("2001:db8::4/64,fe80::1", "fe80::9", "2001:db8:0:1::9", "fe80::1"),
+        ] {
+            let network: Network = text.parse().unwrap();
+            assert_eq!(network.next_hop(ip(near)), Some(ip(near)), "{text}");
+            assert_eq!(network.next_hop(ip(far)), Some(ip(gateway)), "{text}");
+            assert_eq!(network.to_string(), text);
+            let alone = Network::from(network.cidr());
+            assert_eq!((alone.next_hop(ip(near)), alone.next_hop(ip(far))), (Some(ip(near)), None), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_network_has_no_way_to_the_other_family() {
         let network: Network = "10.0.0.4/24,10.0.0.1".parse().unwrap();
-        assert_eq!(network.next_hop(Ipv4Addr::new(10, 0, 0, 9)), Some(Ipv4Addr::new(10, 0, 0, 9)));
-        assert_eq!(network.next_hop(Ipv4Addr::new(10, 0, 1, 9)), Some(Ipv4Addr::new(10, 0, 0, 1)));
-        assert_eq!(network.to_string(), "10.0.0.4/24,10.0.0.1");
-        let alone: Network = "10.0.0.4/24".parse().unwrap();
-        assert_eq!((alone.next_hop(Ipv4Addr::new(10, 0, 1, 9)), alone.to_string()), (None, "10.0.0.4/24".into()));
+        assert_eq!((network.next_hop(ip("2001:db8::9")), network.next_hop(ip("fe80::9"))), (None, None));
+        let network: Network = "2001:db8::4/64,fe80::1".parse().unwrap();
+        assert_eq!(network.next_hop(ip("10.0.0.9")), None);
     }
 
     #[test]
     fn what_is_no_network_is_refused_with_the_form() {
-        for text in ["", "10.0.0.4", "10.0.0.4/33", "10.0.0.4/24,", "10.0.0.4/24,one"] {
+        for text in ["", "10.0.0.4", "10.0.0.4/33", "2001:db8::4/129", "10.0.0.4/24,", "10.0.0.4/24,one"] {
             let error = text.parse::<Network>().unwrap_err();
             assert!(error.contains(&format!("{text:?}")) && error.contains("10.0.0.4/24,10.0.0.1"), "{error}");
         }
-        for gateway in ["10.0.1.1", "10.0.0.4"] {
-            let error = format!("10.0.0.4/24,{gateway}").parse::<Network>().unwrap_err();
-            assert!(error.starts_with(&format!("{gateway} is no gateway of 10.0.0.4/24")), "{error}");
+        for (cidr, gateway) in [
+            ("10.0.0.4/24", "10.0.1.1"),
+            ("10.0.0.4/24", "10.0.0.4"),
+            ("10.0.0.4/24", "fe80::1"),
+            ("2001:db8::4/64", "10.0.0.1"),
+            ("2001:db8::4/64", "2001:db8:0:1::1"),
+        ] {
+            let error = format!("{cidr},{gateway}").parse::<Network>().unwrap_err();
+            assert!(error.starts_with(&format!("{gateway} is no gateway of {cidr}")), "{error}");
         }
     }
 }

@@ -87,8 +87,8 @@ pub struct Parsed {
     pub reply: Option<Vec<u8>>,
 }
 
-/// Reads `frame`, received by `mac` with the address `own`.
-pub fn parse(frame: &[u8], mac: Mac, own: Ipv6Addr) -> Parsed {
+/// Reads `frame`, received by `mac` with the addresses `own`.
+pub fn parse(frame: &[u8], mac: Mac, own: &[Ipv6Addr]) -> Parsed {
     let Ok(frame) = EthernetFrame::new_checked(frame) else { return Parsed::default() };
     let parsed = match frame.ethertype() {
         EthernetProtocol::Arp => arp(frame.payload()),
@@ -117,7 +117,7 @@ fn arp(payload: &[u8]) -> Option<Parsed> {
     Some(Parsed { learned: Some((source_protocol_addr.into(), Mac(source_hardware_addr.0))), reply: None })
 }
 
-fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<Parsed> {
+fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: &[Ipv6Addr]) -> Option<Parsed> {
     let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
     let ip = Ipv6Repr::parse(&packet).ok()?;
     if ip.next_header != IpProtocol::Icmpv6 || ip.hop_limit != HOP_LIMIT {
@@ -133,10 +133,10 @@ fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<Pa
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
             let requester = lladdr.and_then(mac_of).unwrap_or(Mac(frame.src_addr().0));
             let has_address = !ip.src_addr.is_unspecified();
-            let to_us_alone = target_addr == own && ip.dst_addr == own && has_address;
+            let to_us_alone = own.contains(&target_addr) && ip.dst_addr == target_addr && has_address;
             Some(Parsed {
                 learned: has_address.then_some((ip.src_addr.into(), requester)),
-                reply: to_us_alone.then(|| advertisement(mac, own, (requester, ip.src_addr))),
+                reply: to_us_alone.then(|| advertisement(mac, target_addr, (requester, ip.src_addr))),
             })
         }
         _ => None,
@@ -166,7 +166,7 @@ mod tests {
         ];
         assert_eq!(frame, expected.concat());
         let learned = Some((Ipv4Addr::new(10, 0, 0, 4).into(), US));
-        assert_eq!(parse(&frame, THEM, THEM.link_local()), Parsed { learned, reply: None });
+        assert_eq!(parse(&frame, THEM, &[THEM.link_local()]), Parsed { learned, reply: None });
     }
 
     #[test]
@@ -176,14 +176,29 @@ mod tests {
         assert_eq!(frame[..6], [0x33, 0x33, 0xff, 0, 0, 2]);
         assert_eq!((frame[21], frame[54]), (255, 135), "hop limit, type");
         // smoltcp answers this one; we learn who asks.
-        assert_eq!(parse(&frame, THEM, them), Parsed { learned: Some((us.into(), US)), reply: None });
+        assert_eq!(parse(&frame, THEM, &[them]), Parsed { learned: Some((us.into(), US)), reply: None });
 
         let alone = ndisc((US, us), (THEM, them), NdiscRepr::NeighborSolicit { target_addr: them, lladdr: None });
-        let parsed = parse(&alone, THEM, them);
+        let parsed = parse(&alone, THEM, &[them]);
         assert_eq!(parsed.learned, Some((us.into(), US)));
         let reply = parsed.reply.unwrap();
         assert_eq!((&reply[..6], reply[54]), (&US.0[..], 136));
-        assert_eq!(parse(&reply, US, us), Parsed { learned: Some((them.into(), THEM)), reply: None });
+        assert_eq!(parse(&reply, US, &[us]), Parsed { learned: Some((them.into(), THEM)), reply: None });
+    }
+
+    #[test]
+    fn each_address_is_answered_for_by_itself() {
+        let (us, global): (_, Ipv6Addr) = (US.link_local(), "2001:db8::4".parse().unwrap());
+        for (target, to, answered) in
+            [(global, global, true), (us, us, true), (global, us, false), (THEM.link_local(), us, false)]
+        {
+            let repr = NdiscRepr::NeighborSolicit { target_addr: target, lladdr: None };
+            let parsed = parse(&ndisc((THEM, THEM.link_local()), (US, to), repr), US, &[us, global]);
+            assert_eq!(parsed.reply.is_some(), answered, "{target} asked of {to}");
+            let Some(reply) = parsed.reply else { continue };
+            let learned = Some((target.into(), US));
+            assert_eq!(parse(&reply, THEM, &[THEM.link_local()]), Parsed { learned, reply: None });
+        }
     }
 
     #[test]
@@ -191,14 +206,14 @@ mod tests {
         let (us, them) = (US.link_local(), THEM.link_local());
         let mut frame = solicitation(US, us, them);
         for len in 0..frame.len() {
-            assert_eq!(parse(&frame[..len], THEM, them), Parsed::default(), "{len} bytes");
+            assert_eq!(parse(&frame[..len], THEM, &[them]), Parsed::default(), "{len} bytes");
         }
         frame[21] = 254;
-        assert_eq!(parse(&frame, THEM, them), Parsed::default());
+        assert_eq!(parse(&frame, THEM, &[them]), Parsed::default());
         let mut probe = arp_request(US, Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(10, 0, 0, 3));
-        assert_eq!(parse(&probe, THEM, them), Parsed::default(), "who has no address yet");
+        assert_eq!(parse(&probe, THEM, &[them]), Parsed::default(), "who has no address yet");
         probe[22] |= 1;
-        assert_eq!(parse(&probe, THEM, them), Parsed::default(), "nobody's MAC address");
+        assert_eq!(parse(&probe, THEM, &[them]), Parsed::default(), "nobody's MAC address");
     }
 
     #[test]
@@ -218,9 +233,9 @@ mod tests {
             ((US, us), Some(Mac([0; 6]))),
             ((US, group), None),
         ] {
-            assert_eq!(parse(&solicit(from, lladdr), THEM, them), Parsed::default(), "{from:?} {lladdr:?}");
+            assert_eq!(parse(&solicit(from, lladdr), THEM, &[them]), Parsed::default(), "{from:?} {lladdr:?}");
         }
-        assert!(parse(&solicit((US, us), None), THEM, them).reply.is_some());
+        assert!(parse(&solicit((US, us), None), THEM, &[them]).reply.is_some());
         let of_group = ndisc(
             (US, us),
             (THEM, them),
@@ -230,10 +245,10 @@ mod tests {
                 lladdr: Some(RawHardwareAddress::from(EthernetAddress(US.0))),
             },
         );
-        assert_eq!(parse(&of_group, THEM, them), Parsed::default());
+        assert_eq!(parse(&of_group, THEM, &[them]), Parsed::default());
         for own in [Ipv4Addr::BROADCAST, Ipv4Addr::new(224, 0, 0, 1), Ipv4Addr::UNSPECIFIED] {
             let frame = arp_request(US, own, Ipv4Addr::new(10, 0, 0, 3));
-            assert_eq!(parse(&frame, THEM, them), Parsed::default(), "{own}");
+            assert_eq!(parse(&frame, THEM, &[them]), Parsed::default(), "{own}");
         }
     }
 }

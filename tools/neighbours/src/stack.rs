@@ -1,13 +1,13 @@
 //! The thread that receives, answers and sends requests.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::{Device, Error, Invalid, Mac};
 use mlx5_smoltcp::{Phy, PhyOptions};
 use smoltcp::iface::{Config, Interface, SocketSet};
-use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr, Ipv6Cidr};
+use smoltcp::wire::{EthernetAddress, IpCidr, Ipv6Cidr};
 
 use super::groups::{ALL_HOSTS, ALL_NODES, Notice, Query, is_told};
 use super::packets::{self, solicited_node};
@@ -30,32 +30,32 @@ pub struct Stack {
     start: Instant,
     requested: Option<Instant>,
     mac: Mac,
-    ipv4: Option<Ipv4Cidr>,
+    /// Beside the link-local address.
+    address: Option<IpAddr>,
 }
 
 impl Stack {
-    pub fn new(device: &Arc<Device>, ipv4: Option<Ipv4Cidr>) -> Result<Self, Error> {
+    pub fn new(device: &Arc<Device>, network: Option<IpCidr>) -> Result<Self, Error> {
         let mac = device.mac();
-        if let Some(network) = ipv4
-            && (network.address().is_multicast()
-                || network.address().is_broadcast()
-                || network.address().is_unspecified())
+        if let Some(network) = network
+            && !network.address().is_unicast()
         {
             let given = network.address().to_string();
             return Err(Invalid::NotA { what: "unicast address", given, mend: None }.into());
         }
+        let address = network.map(|network| network.address().into());
         let mut options = PhyOptions::default();
         (options.receives, options.sends) = (RECEIVES, SENDS);
-        let mut phy = Phy::listen(device, &own_groups(mac), options)?;
+        let mut phy = Phy::listen(device, &own_groups(&own_ipv6(mac, address)), options)?;
         let config = Config::new(EthernetAddress(mac.0).into());
         let mut interface = Interface::new(config, &mut phy, smoltcp::time::Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
             let link_local = Ipv6Cidr::new(mac.link_local(), LINK_LOCAL_PREFIX);
             // smoltcp has room for two addresses.
             let _ = addresses.push(IpCidr::Ipv6(link_local));
-            let _ = ipv4.map(|network| addresses.push(IpCidr::Ipv4(network)));
+            let _ = network.map(|network| addresses.push(network));
         });
-        Ok(Stack { interface, phy, start: Instant::now(), requested: None, mac, ipv4 })
+        Ok(Stack { interface, phy, start: Instant::now(), requested: None, mac, address })
     }
 
     /// Runs until it is told to stop, or the queue fails.
@@ -75,14 +75,14 @@ impl Stack {
 
     /// Learns from received frames, and answers those that smoltcp does not.
     fn process_received(&mut self, shared: &Shared) -> Result<(), Error> {
-        let (mac, own) = (self.mac, self.mac.link_local());
+        let (mac, own) = (self.mac, own_ipv6(self.mac, self.address));
         let mut replies = Vec::new();
         self.phy.wait(POLL_INTERVAL)?;
         for frame in self.phy.received() {
             if let Some(query) = Query::parse(frame) {
                 shared.lock().asked(&query, mac.0[5]);
             }
-            let parsed = packets::parse(frame, mac, own);
+            let parsed = packets::parse(frame, mac, &own);
             replies.extend(parsed.reply);
             if let Some((address, mac)) = parsed.learned {
                 shared.lock().learn(address, mac);
@@ -106,11 +106,15 @@ impl Stack {
         self.requested = Some(Instant::now());
         for (address, requested) in &mut state.wanted {
             *requested += 1;
-            match (*address, self.ipv4) {
-                (IpAddr::V4(target), Some(own)) => {
-                    self.phy.send(&packets::arp_request(self.mac, own.address(), target));
+            match (*address, self.address) {
+                (IpAddr::V4(target), Some(IpAddr::V4(own))) => {
+                    self.phy.send(&packets::arp_request(self.mac, own, target));
                 }
-                (IpAddr::V4(_), None) => {}
+                // `Network` has no way to one.
+                (IpAddr::V4(_), _) => {}
+                (IpAddr::V6(target), Some(IpAddr::V6(own))) if !target.is_unicast_link_local() => {
+                    self.phy.send(&packets::solicitation(self.mac, own, target));
+                }
                 (IpAddr::V6(target), _) => {
                     self.phy.send(&packets::solicitation(self.mac, self.mac.link_local(), target));
                 }
@@ -124,7 +128,7 @@ impl Stack {
         if !std::mem::take(&mut state.groups_changed) {
             return;
         }
-        let mut listened = own_groups(self.mac);
+        let mut listened = own_groups(&own_ipv6(self.mac, self.address));
         listened.extend(state.groups.keys().copied().map(Mac::of_group));
         drop(state);
         listened.sort_unstable_by_key(|mac| mac.0);
@@ -141,14 +145,28 @@ impl Stack {
         let left =
             left.into_iter().filter(|group| !state.groups.contains_key(group)).map(|group| (Notice::Leave, group));
         let due = due.into_iter().map(|group| (Notice::Report, group));
-        let own = self.ipv4.map(|network| network.address());
+        let own = match self.address {
+            Some(IpAddr::V4(own)) => Some(own),
+            _ => None,
+        };
         for (notice, group) in left.chain(due).filter(|(_, group)| is_told(*group)) {
             self.phy.send(&notice.message(self.mac, own, group));
         }
     }
 }
 
-/// MAC addresses of the groups that every host is in.
-fn own_groups(mac: Mac) -> Vec<Mac> {
-    [ALL_HOSTS.into(), ALL_NODES.into(), solicited_node(mac.link_local()).into()].map(Mac::of_group).to_vec()
+/// IPv6 addresses of a host: the link-local one, and `address` if it is one.
+fn own_ipv6(mac: Mac, address: Option<IpAddr>) -> Vec<Ipv6Addr> {
+    let address = match address {
+        Some(IpAddr::V6(address)) => Some(address),
+        _ => None,
+    };
+    [Some(mac.link_local()), address].into_iter().flatten().collect()
+}
+
+/// MAC addresses of the groups that a host with these IPv6 addresses is in.
+fn own_groups(own: &[Ipv6Addr]) -> Vec<Mac> {
+    let of_all = [ALL_HOSTS.into(), ALL_NODES.into()];
+    let solicited = own.iter().map(|address| solicited_node(*address).into());
+    of_all.into_iter().chain(solicited).map(Mac::of_group).collect()
 }

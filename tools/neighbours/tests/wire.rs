@@ -36,6 +36,21 @@ fn two_functions_find_each_other_by_both_families() {
 }
 
 #[test]
+fn addresses_of_an_ipv6_network_are_found_and_others_are_behind_its_gateway() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let (first, second) = (start(&devices[0], "2001:db8::4/64"), start(&devices[1], "2001:db8::5/64,2001:db8::4"));
+    assert_eq!(first.resolve(ip("2001:db8::5"), SOON).unwrap(), devices[1].mac());
+    assert_eq!(first.resolve(devices[1].mac().link_local().into(), SOON).unwrap(), devices[1].mac());
+    let error = first.resolve(ip("2001:db8:0:1::9"), SOON).unwrap_err().to_string();
+    assert!(error.contains("2001:db8:0:1::9 is not on 2001:db8::4/64") && error.contains("gateway"), "{error}");
+    assert!(matches!(first.resolve(ip("10.0.0.5"), SOON), Err(Error::NotOnLink { .. })));
+    assert_eq!(second.resolve(ip("2001:db8:0:1::9"), SOON).unwrap(), devices[0].mac());
+    drop((first, second, devices));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
 fn lost_requests_are_sent_again() {
     let sim = Sim::builder().functions(2).build().unwrap();
     let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
@@ -71,7 +86,7 @@ fn what_cannot_be_on_the_wire_is_refused_at_once() {
     assert!(error.contains("224.0.0.1"), "{error}");
     let neighbours = Neighbours::start(&device, None).unwrap();
     let error = neighbours.resolve(ip("10.0.0.3"), SOON).unwrap_err().to_string();
-    assert!(error.contains("no IPv4 address"), "{error}");
+    assert!(error.contains("no address but the link-local one"), "{error}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub mod virtual_time;
 pub mod watchdog;
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -68,13 +68,13 @@ pub fn open_with(name: &str, options: Options) -> Result<Arc<Device>, Error> {
     Device::open(function, options)
 }
 
-/// Opens the device `name` with this IPv4 address for its port. A function that the kernel owns has it already.
+/// Opens the device `name` with this IP address for its port. A function that the kernel owns has it already.
 ///
 /// # Errors
 /// As [`open`]; or the kernel owns the function and its network interface has no such address.
-pub fn open_at(name: &str, address: Option<Ipv4Addr>) -> Result<Arc<Device>, Error> {
+pub fn open_at(name: &str, address: Option<IpAddr>) -> Result<Arc<Device>, Error> {
     let mut options = Options::default();
-    options.ipv4 = address;
+    options.ip = address;
     open_with(name, options)
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{LONG, Lab, Node, Random, bytes_of, nid, pattern, plain, scattered};
 use mlx5_dv::objects::MemoryRegion;
 use mlx5_lnet::wire::{ByteOrder, LnetMessage, VERSION_1};
-use mlx5_lnet::{Event, KeyKind, Match, Nid, Options, Payload, RequestId, TRANSFER_BYTES, TransferId};
+use mlx5_lnet::{Event, KeyKind, Match, Nid, Options, Payload, RequestId, TRANSFER_BYTES, TransferError, TransferId};
 
 /// Memory of a transfer.
 const ROOM: usize = TRANSFER_BYTES + 256 * 1024;
@@ -186,6 +186,66 @@ fn few_credits_keys_and_fragments_are_enough() {
     run(11, 20_000, 80, [scarce, |_| {}]);
     run(12, 20_000, 80, [scarce, scarce]);
     run(13, 0, 40, [|options| options.keys = KeyKind::Indirect, |options| options.queue_depth = 254]);
+}
+
+/// Memory that others write to, of buffers that lie in no pages behind each other, is in no direct list: a GET into it
+/// fails, and so does a PUT that it is to take. What follows on the same connection goes through.
+#[test]
+fn a_payload_that_no_key_can_hold_is_refused_by_name_and_comes_back() {
+    const HALF: usize = 8 * 1024;
+    const ENOMEM: i32 = -12;
+    let lab = Lab::new(15, 0);
+    let (mut node, mut peer) = (lab.node(0, |options| options.keys = KeyKind::Direct), lab.node(1, |_| {}));
+    let (region, theirs) = (node.region(4 * HALF), peer.region(2 * HALF));
+    let free_keys = node.lnet.statistics().free_keys;
+    let payload = |second: usize| {
+        let part = |at: usize| region.buffer(at..at + HALF).unwrap();
+        Payload::new(vec![part(0), part(second)]).unwrap()
+    };
+    let turn = |node: &mut Node, peer: &mut Node| {
+        assert!(lab.now() < LONG, "stuck: {:?}", node.lnet.statistics());
+        node.poll();
+        peer.poll();
+        lab.pass();
+    };
+    let (to, all) = (Match::default(), 2 * HALF);
+
+    let wanted = node.lnet.get(nid(2), to, payload(HALF + 512)).unwrap();
+    let (transfer, payload_back, result) = loop {
+        turn(&mut node, &mut peer);
+        if let Some((_, Event::Done { transfer, payload, result })) = node.take(is_done) {
+            break (transfer, payload, result);
+        }
+    };
+    assert_eq!((transfer, result), (wanted, Err(TransferError::NoKey)));
+    assert_eq!(payload_back.unwrap().len(), all);
+
+    for (second, here, there) in
+        [(HALF + 512, Err(TransferError::NoKey), Err(TransferError::Remote(ENOMEM))), (HALF, Ok(all), Ok(all))]
+    {
+        peer.lnet.put(nid(1), to, plain(&theirs, 0, all)).unwrap();
+        let (mut received, mut sent) = (None, None);
+        while received.is_none() || sent.is_none() {
+            turn(&mut node, &mut peer);
+            for event in std::mem::take(&mut node.events) {
+                match event {
+                    Event::Incoming { request, .. } => node.lnet.receive(request, payload(second)).unwrap(),
+                    Event::Answered { payload, result, .. } => received = Some((payload.unwrap().len(), result)),
+                    _ => {}
+                }
+            }
+            if let Some((_, Event::Done { payload, result, .. })) = peer.take(is_done) {
+                sent = Some((payload.unwrap().len(), result));
+            }
+        }
+        assert_eq!((received, sent), (Some((all, here)), Some((all, there))));
+    }
+    assert_eq!(node.lnet.statistics().free_keys, free_keys);
+    lab.assert_lawful();
+}
+
+fn is_done(event: &Event) -> Option<()> {
+    matches!(event, Event::Done { .. }).then_some(())
 }
 
 /// Requests of each peer, and the bytes between their places.

@@ -89,7 +89,7 @@ pub(crate) fn import(file: OwnedFd, options: Options) -> Result<Opened, Error> {
 }
 
 fn start(sysfs: &Sysfs, device: &RdmaDevice, context: open::Context, options: Options) -> Result<Opened, Error> {
-    open::check_address(device, options.ipv4)?;
+    open::check_address(device, options.ip)?;
     let access: Arc<dyn Access> = Arc::new(Devx::new(device, context, &options)?);
     let access = match options.observers.any() {
         true => Traced::new(access, options.observers.clone()),

@@ -3,7 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use zerocopy::IntoBytes;
@@ -13,6 +13,7 @@ use super::events::open_kernel_channel;
 use crate::discovery::{RdmaDevice, Sysfs};
 use crate::error::Error;
 use crate::kernel::abi::*;
+use crate::net::gid_of;
 
 /// A user context on a device. Closing the file destroys everything created in it.
 #[derive(Debug)]
@@ -64,10 +65,10 @@ pub fn find(sysfs: &Sysfs, name: &str) -> Result<RdmaDevice, Error> {
 }
 
 /// Checks that the kernel has given `address` to the device's network interface: it alone can.
-pub fn check_address(device: &RdmaDevice, address: Option<Ipv4Addr>) -> Result<(), Error> {
+pub fn check_address(device: &RdmaDevice, address: Option<IpAddr>) -> Result<(), Error> {
     let Some(address) = address else { return Ok(()) };
     let mut gids = device.ports.iter().flat_map(|port| &port.gids);
-    if gids.any(|gid| gid.address == address.to_ipv6_mapped()) {
+    if gids.any(|gid| gid.address == gid_of(address)) {
         return Ok(());
     }
     let interface = device.ports.iter().find_map(|port| port.interface.as_deref());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mlx5_prm::ctx::Mkc;
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::batch::{ConnectionBatch, alone};
@@ -130,6 +131,12 @@ impl FastKey {
     /// The remote key of the present or the next registration.
     pub fn rkey(&self) -> u32 {
         self.key.key(self.life.variant())
+    }
+
+    /// Asks the card for its context: see [`UmrKey::query`], also for errors. The card knows a registration that has
+    /// completed.
+    pub fn query(&self) -> Result<Mkc, Error> {
+        self.key.query()
     }
 
     /// Whether it is not registered: buffers can be added and removed.

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use mlx5_prm::ctx::Mkc;
+
 use super::batch::{ConnectionBatch, alone};
 use super::connection::Connection;
 use super::in_flight::{Done, RefusedReason, Ticket};
@@ -103,6 +105,12 @@ impl FastWindow {
     /// The remote key of the present or the last binding.
     pub fn rkey(&self) -> u32 {
         self.window.key(self.life.variant())
+    }
+
+    /// Asks the card for its context: see [`MemoryWindow::query`], also for errors. The card knows a binding that has
+    /// completed.
+    pub fn query(&self) -> Result<Mkc, Error> {
+        self.window.query()
     }
 
     /// Whether it is bound to nothing, and no work request on it is in flight.

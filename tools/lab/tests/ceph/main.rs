@@ -130,6 +130,8 @@ fn our_client_on_their_server(lab: &Lab) -> TestResult {
         (4096, rounds(100, 25_000), "--jobs 4"),
         (1 << 20, rounds(5, 1000), FEW),
         (4096, rounds(100, 5000), "--jobs 2 --kill-every 60"),
+        // Four times a keep-alive without a sign of life would be an end: Ceph's server answers each.
+        (4096, 2, "--jobs 2 --keepalive 0.25 --think-time 2 -c 1"),
     ] {
         let client = format!("ceph_msgr client -d devx:mlx5_1 {CHUNKS} -n {operations} -s {bytes} {more} {ADDRESS}");
         let said = run(lab, &server, &client)?;

@@ -203,6 +203,25 @@ impl Lab {
         }
     }
 
+    /// `ours`, a command of ours for connections without messages, calls librdmacm's `cmtime` at `address`, which
+    /// `within` runs, in its three rounds: one connection, 50, and 50 to queue pairs that do not exist.
+    pub fn calls_cmtime(&self, ours: &str, within: &str, address: &str) -> TestResult {
+        // A byte each way by TCP, in octal, before each round, and after its connections are made and ended: the number
+        // of the step. In bash.
+        let synchronise = format!(
+            "set -e
+until exec 3<>/dev/tcp/{address}/7471; do sleep 0.1; done 2>/dev/null
+synchronise() {{ printf \\\\$1 >&3; head -c 1 <&3 > /dev/null; }}
+"
+        );
+        let listens = "rdma resource show cm_id | grep -q LISTEN";
+        let server = self.serve(&format!("{within} cmtime -c 50 -b {address}"), listens)?;
+        let round = |count: u32| format!("synchronise 0; {ours} -c {count} {address}; synchronise 14; synchronise 16");
+        let said = self.call(server, &[synchronise, [round(1), round(50), round(50)].join("\n")].concat())?;
+        assert!(said.matches("50 disconnected").count() == 2 && said.matches("destroy qp").count() == 2, "{said}");
+        Ok(())
+    }
+
     /// Waits for the end of a server, which has to succeed. Returns its output.
     pub fn ended(&self, server: Job<'_>) -> Result<String, Report> {
         let output = server.wait(TRAFFIC).map_err(|error| self.explain(error))?;

@@ -1,7 +1,8 @@
 //! iperf3 in the guest on the example `tcp`: smoltcp on a raw Ethernet queue of a third function, which a process on
-//! the host owns. It has 10.0.0.6, which nobody had before: the guest remembers whose an address was.
+//! the host owns. It has 10.0.0.6 or fd00::6, which nobody had before: the guest remembers whose an address was.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 
 use mlx5_lab::{Build, Software, rounds};
@@ -16,10 +17,12 @@ struct Server {
 }
 
 impl Server {
-    fn start(net: &Net, build: &Build, arguments: &[&str]) -> Result<Self, Report> {
+    /// At `address`, of a network with a prefix as long as that of the guest's.
+    fn start(net: &Net, build: &Build, address: IpAddr, arguments: &[&str]) -> Result<Self, Report> {
         let device = format!("vfio-user:{}", net.lab.model.sockets()[2].display());
         let mut command = Command::new(build.program("tcp")?);
-        command.args(["-d", &device, "--ip", "10.0.0.6/24"]).args(arguments);
+        let prefix = if address.is_ipv4() { 24 } else { 64 };
+        command.args(["-d", &device, "--ip", &format!("{address}/{prefix}")]).args(arguments);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let said = BufReader::new(child.stdout.take().ok_or("standard output")?);
         let mut server = Server { child, said };
@@ -73,30 +76,34 @@ fn joined(said: &str) -> Result<u64, Report> {
 /// packet's checksums, those of joined segments among them.
 pub fn tcp(net: &Net, build: &Build) -> TestResult {
     let mebibytes = rounds(4, 1024) as u64;
-    let client = format!("ip netns exec a {} -c 10.0.0.6 --connect-timeout 60000", Software::IPERF);
+    let (v4, v6): (IpAddr, IpAddr) = ("10.0.0.6".parse()?, "fd00::6".parse()?);
+    let client = |server| format!("ip netns exec a {} -c {server} --connect-timeout 60000", Software::IPERF);
     let ways = [
-        (&[][..], "-P 2"),
-        (&["--striding"], ""),
-        (&[], "-R"),
-        (&["--striding"], "-R -P 3"),
-        (&["--striding", "--lro"], ""),
+        (v4, &[][..], "-P 2"),
+        (v4, &["--striding"], ""),
+        (v4, &[], "-R"),
+        (v4, &["--striding"], "-R -P 3"),
+        (v4, &["--striding", "--lro"], ""),
+        (v6, &[], ""),
+        (v6, &["--striding", "--lro"], "-P 2"),
     ];
-    for (ours, theirs) in ways {
-        let server = Server::start(net, build, ours)?;
-        net.check(&format!("{client} {theirs} -n {mebibytes}M 2>&1"), TRAFFIC * 4)?;
+    for (at, ours, theirs) in ways {
+        let server = Server::start(net, build, at, ours)?;
+        net.check(&format!("{} {theirs} -n {mebibytes}M 2>&1", client(at)), TRAFFIC * 4)?;
         let said = server.ended()?;
-        println!("tcp {ours:?}, iperf3 {theirs}: {said}");
+        println!("tcp at {at} {ours:?}, iperf3 {theirs}: {said}");
         assert!(count(&said)? >= mebibytes << 20, "{said}");
         assert_eq!(joined(&said)? > 0, ours.contains(&"--lro"), "{said}");
     }
     let folder = tempfile::tempdir()?;
     let (heard, given) = (folder.path().join("heard"), folder.path().join("given"));
     // Through a pipe: the guest's memory does not hold the long form's.
-    let server = Server::start(net, build, &["--lro", "-F", heard.to_str().ok_or("a path in UTF-8")?])?;
+    let server = Server::start(net, build, v4, &["--lro", "-F", heard.to_str().ok_or("a path in UTF-8")?])?;
     let sum = net.check(
         &format!(
             "set -e; mkfifo /tmp/given; (head -c {mebibytes}M /dev/urandom | tee /tmp/given | sha256sum > /tmp/sum) &\n\
-             {client} -n {mebibytes}M -F /tmp/given 1>&2; wait; cat /tmp/sum"
+             {} -n {mebibytes}M -F /tmp/given 1>&2; wait; cat /tmp/sum",
+            client(v4)
         ),
         TRAFFIC * 4,
     )?;
@@ -110,11 +117,12 @@ pub fn tcp(net: &Net, build: &Build) -> TestResult {
         .stdout(std::fs::File::create(&given)?)
         .status()?;
     assert!(status.success());
-    let server = Server::start(net, build, &["-F", given.to_str().ok_or("a path in UTF-8")?])?;
+    let server = Server::start(net, build, v4, &["-F", given.to_str().ok_or("a path in UTF-8")?])?;
     let sum = net.check(
         &format!(
             "set -e; mkfifo /tmp/heard; (sha256sum /tmp/heard > /tmp/sum) &\n\
-             {client} -R -n {mebibytes}M -F /tmp/heard 1>&2; wait; cat /tmp/sum"
+             {} -R -n {mebibytes}M -F /tmp/heard 1>&2; wait; cat /tmp/sum",
+            client(v4)
         ),
         TRAFFIC * 4,
     )?;

@@ -93,7 +93,7 @@ pub struct Arguments {
     /// Index of the local GID, 0 to 255; `mlx5 info` lists them [default: 0; 1 with --ip].
     #[arg(short = 'x', long = "gid-index")]
     gid_index: Option<u8>,
-    /// With -R: IPv4 address and prefix of a function that this program owns, such as 10.0.0.4/24. It becomes GID 1.
+    /// With -R: IP address and prefix of a function that this program owns, such as 10.0.0.4/24. It becomes GID 1.
     /// Other networks are reached by the gateway.
     #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]", requires = "rdma_cm")]
     ip: Option<Network>,

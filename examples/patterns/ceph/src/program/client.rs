@@ -11,7 +11,7 @@ use mlx5_ceph::wire::{Data, OSD_OP_REPLY, OsdOp, OsdReply};
 use mlx5_ceph::{Event, Messenger, MessengerOptions, PeerId};
 use mlx5_dv::Device;
 
-use super::common::{CONTENTS, Failure, Idle, content};
+use super::common::{CONTENTS, Failure, Idle, content, seconds};
 
 /// How long no answer may come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,13 +37,24 @@ pub(super) struct Client {
     /// Break a connection after every this many answers: it is made again.
     #[arg(long, default_value_t = 0)]
     kill_every: u64,
+    /// How long a session sends nothing after an answer, in seconds.
+    #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = seconds)]
+    think_time: Duration,
     #[command(flatten)]
     idle: Idle,
 }
 
 impl Default for Client {
     fn default() -> Self {
-        Client { jobs: 4, concurrency: 16, ios: 2000, size: 4096, kill_every: 0, idle: Idle::default() }
+        Client {
+            jobs: 4,
+            concurrency: 16,
+            ios: 2000,
+            size: 4096,
+            kill_every: 0,
+            think_time: Duration::ZERO,
+            idle: Idle::default(),
+        }
     }
 }
 
@@ -55,6 +66,8 @@ struct Job {
     /// Operations without an answer. A lossy session's are sent again when it breaks.
     open: BTreeSet<u64>,
     answered: u64,
+    /// Until when it sends nothing.
+    thinks_until: Option<Instant>,
 }
 
 impl Client {
@@ -88,6 +101,7 @@ impl Client {
                         since = Instant::now();
                         let Some(job) = jobs.get_mut(&peer) else { continue };
                         self.answered(&message, job)?;
+                        job.thinks_until = (!self.think_time.is_zero()).then(|| since + self.think_time);
                         self.fill(&mut messenger, peer, job, &contents)?;
                         answers += 1;
                         if self.kill_every > 0 && answers.is_multiple_of(self.kill_every) {
@@ -105,7 +119,13 @@ impl Client {
                     _ => {}
                 }
             }
-            if !moved && since.elapsed() > PATIENCE {
+            for (peer, job) in &mut jobs {
+                if job.thinks_until.take_if(|until| Instant::now() >= *until).is_some() {
+                    since = Instant::now();
+                    self.fill(&mut messenger, *peer, job, &contents)?;
+                }
+            }
+            if !moved && since.elapsed() > PATIENCE + self.think_time {
                 return Err(format!("no answer for {} s; {answers} came", PATIENCE.as_secs()).into());
             }
             self.idle.turn(moved, &mut messenger)?;
@@ -135,7 +155,7 @@ impl Client {
 
     /// Sends operations until enough wait for an answer.
     fn fill(&self, messenger: &mut Messenger, peer: PeerId, job: &mut Job, contents: &[Data]) -> Result<(), Failure> {
-        while job.open.len() < self.concurrency as usize && job.next <= self.ios {
+        while job.thinks_until.is_none() && job.open.len() < self.concurrency as usize && job.next <= self.ios {
             messenger.send(peer, self.operation(job.next, contents))?;
             job.open.insert(job.next);
             job.next += 1;

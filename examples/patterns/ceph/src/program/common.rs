@@ -1,9 +1,17 @@
 //! What both programs share.
 
+use std::time::Duration;
+
 use clap::Args;
 use mlx5_ceph::{Messenger, MessengerError};
 
 pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A time on the command line.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| format!("{text:?} is no time in seconds, such as 10 or 0.5"))
+}
 
 /// Different contents of operations.
 pub(super) const CONTENTS: u64 = 8;

@@ -15,7 +15,7 @@ use mlx5_ceph::MessengerOptions;
 use mlx5_open::{Sim, program};
 
 use client::Client;
-use common::Failure;
+use common::{Failure, seconds};
 use server::Server;
 
 /// Ceph's messenger over RDMA, client and server. Without a command both run in this process, on two functions of a
@@ -68,6 +68,14 @@ struct DeviceArguments {
     /// Chunks to receive into (ms_async_rdma_receive_queue_len).
     #[arg(long, default_value_t = 255, value_parser = clap::value_parser!(u32).range(1..=16383))]
     receive_queue_len: u32,
+    /// How often a silent end is asked whether it is alive, in seconds; after four times as long it counts as gone.
+    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = some_seconds)]
+    keepalive: Duration,
+}
+
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    let time = seconds(text)?;
+    if time.is_zero() { Err("a time longer than 0 is needed".into()) } else { Ok(time) }
 }
 
 impl DeviceArguments {
@@ -76,6 +84,7 @@ impl DeviceArguments {
         stack.events = true;
         (stack.buffer_size, stack.gid_index) = (self.buffer_size as usize, self.gid_index);
         (stack.send_buffers, stack.receive_queue_len) = (self.send_buffers, self.receive_queue_len);
+        options.keepalive = self.keepalive;
     }
 }
 
@@ -122,10 +131,19 @@ fn both() -> Result<(), Failure> {
 mod tests {
     use clap::CommandFactory;
 
-    use super::Arguments;
+    use super::{Arguments, some_seconds};
 
     #[test]
     fn each_command_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_time_is_some_seconds() {
+        assert_eq!(some_seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
+        assert!(some_seconds("0").unwrap_err().contains("longer than 0"));
+        for text in ["", "-1", "1e30", "inf", "NaN", "ten"] {
+            assert!(some_seconds(text).unwrap_err().contains("such as 10"), "{text}");
+        }
     }
 }

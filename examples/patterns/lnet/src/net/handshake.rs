@@ -100,7 +100,6 @@ impl Lnet {
     }
 
     pub(super) fn take_event(&mut self, id: ConnectionId, event: CmEvent) {
-        let is_last = event.is_last();
         match event {
             CmEvent::ConnectRequest { private_data, .. } => self.passive(id, &private_data),
             CmEvent::ConnectResponse { private_data, .. } => self.active(id, &private_data),
@@ -109,9 +108,6 @@ impl Lnet {
             CmEvent::Unreachable => self.fail(id, Failure::Unreachable),
             CmEvent::Disconnected { .. } => self.fail(id, Failure::Disconnected),
             _ => {}
-        }
-        if is_last {
-            self.ended.remove(&id);
         }
     }
 

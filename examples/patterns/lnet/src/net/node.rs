@@ -8,7 +8,7 @@ use std::time::Duration;
 use mlx5_cm::{ConnectionId, ConnectionManager, Service, State as CmState};
 use mlx5_dv::Device;
 use mlx5_dv::clock::Clock;
-use mlx5_dv::objects::{Pd, QueuePair};
+use mlx5_dv::objects::Pd;
 use mlx5_neighbours::Neighbours;
 
 use super::common::Common;
@@ -37,8 +37,6 @@ pub struct Lnet {
     pub(super) manager: ConnectionManager,
     pub(super) common: Common,
     pub(super) conns: BTreeMap<ConnectionId, Conn>,
-    /// Queue pairs of ended connections, until the connection manager has forgotten them: no other gets the number.
-    pub(super) ended: BTreeMap<ConnectionId, Arc<QueuePair>>,
     pub(super) peers: BTreeMap<Nid, Peer>,
     pub(super) addresses: BTreeMap<Nid, SocketAddr>,
     next_check: Duration,
@@ -72,7 +70,6 @@ impl Lnet {
             manager,
             common,
             conns: BTreeMap::new(),
-            ended: BTreeMap::new(),
             peers: BTreeMap::new(),
             addresses: BTreeMap::new(),
             next_check: Duration::ZERO,
@@ -280,9 +277,7 @@ impl Lnet {
                 self.tell_end(id);
             }
             if is_flushed && let Some(conn) = self.conns.remove(&id) {
-                if self.manager.state(id).is_some() {
-                    self.ended.insert(id, Arc::clone(conn.queue_pair()));
-                }
+                self.manager.keep(id, conn.queue_pair());
                 conn.close(&mut self.common);
             }
         }

@@ -3,7 +3,7 @@
 mod serve;
 mod work;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,8 +57,8 @@ struct NodeArguments {
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
     /// IPv4 address and prefix of the function, such as 10.0.0.4/24. The node's NID is this address @o2ib.
-    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
-    ip: Network,
+    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]", value_parser = host)]
+    ip: Host,
     /// Number of the network: 3 for o2ib3.
     #[arg(long, default_value_t = 0)]
     network: u16,
@@ -70,12 +70,27 @@ struct NodeArguments {
     peer_credits: u16,
 }
 
+/// A network of IPv4: other addresses fit into no NID.
+#[derive(Debug, Clone, Copy)]
+struct Host {
+    address: Ipv4Addr,
+    network: Network,
+}
+
+fn host(text: &str) -> Result<Host, String> {
+    let network: Network = text.parse()?;
+    match network.address() {
+        IpAddr::V4(address) => Ok(Host { address, network }),
+        IpAddr::V6(_) => Err(format!("{text} is of IPv6, and a NID is an IPv4 address")),
+    }
+}
+
 impl NodeArguments {
     fn open(&self) -> Result<Lnet, Failure> {
-        let device = mlx5_open::open_at(&self.device, Some(self.ip.address()))?;
+        let device = mlx5_open::open_at(&self.device, Some(self.ip.address.into()))?;
         // On `devx:` the kernel finds MAC addresses.
-        let neighbours = device.is_owned().then(|| Neighbours::start(&device, Some(self.ip))).transpose()?;
-        let mut options = Options::new(Nid::o2ib(self.ip.address(), self.network));
+        let neighbours = device.is_owned().then(|| Neighbours::start(&device, Some(self.ip.network))).transpose()?;
+        let mut options = Options::new(Nid::o2ib(self.ip.address, self.network));
         (options.port, options.queue_depth) = (self.port, self.peer_credits);
         Ok(Lnet::new(&device, neighbours, options)?)
     }

@@ -83,7 +83,7 @@ struct DeviceArguments {
     /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
-    /// IPv4 address and prefix of the function, such as 10.0.0.4/24. On devx: one that its network interface has.
+    /// IP address and prefix of the function, such as 10.0.0.4/24. On devx: one that its network interface has.
     #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
     ip: Option<Network>,
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Service, State, address_of};
 use mlx5_dv::Device;
 use mlx5_dv::clock::Clock;
-use mlx5_dv::objects::{Pd, QueuePair};
+use mlx5_dv::objects::Pd;
 use mlx5_neighbours::Neighbours;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -94,8 +94,6 @@ pub struct Target {
     disks: Vec<Box<dyn Disk>>,
     pool: Pool,
     queues: Vec<(ConnectionId, Queue)>,
-    /// Queue pairs of ended connections, until the connection manager has forgotten them: no other gets the number.
-    ended: HashMap<ConnectionId, Arc<QueuePair>>,
     controllers: HashMap<u16, Controller>,
     at_disk: AtDisk,
     /// Commands that wait for chunks, for data that came in the capsule.
@@ -133,7 +131,6 @@ impl Target {
             options,
             disks,
             queues: Vec::new(),
-            ended: HashMap::new(),
             controllers: HashMap::new(),
             at_disk: AtDisk::default(),
             waiting: VecDeque::new(),
@@ -204,12 +201,7 @@ impl Target {
                 }
             }
             Event::Established { .. } => {}
-            event => {
-                self.end(id);
-                if event.is_last() {
-                    self.ended.remove(&id);
-                }
-            }
+            _ => self.end(id),
         }
     }
 
@@ -433,9 +425,7 @@ impl Target {
         let Some(at) = self.queues.iter().position(|(of, _)| *of == id) else { return };
         let (_, queue) = self.queues.swap_remove(at);
         let admin_of = queue.cntlid.filter(|_| queue.qid == 0);
-        if self.manager.state(id).is_some() {
-            self.ended.insert(id, Arc::clone(queue.queue_pair()));
-        }
+        self.manager.keep(id, queue.queue_pair());
         queue.close(&mut self.pool, FLUSH);
         // One that the host has ended is not there any more.
         let _ = self.manager.disconnect(id, &[]);
