@@ -1,9 +1,9 @@
 //! `mlx5 perf` on the software card: both ends in one program, and in two.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -227,6 +227,8 @@ impl Running {
 /// The software card in a program of its own, two functions on one wire.
 struct Served {
     _card: Running,
+    /// What it prints.
+    lines: Lines<BufReader<ChildStdout>>,
     dir: tempfile::TempDir,
 }
 
@@ -253,7 +255,7 @@ impl Served {
             let line = lines.next().expect("a line").expect("text");
             assert!(line.starts_with("listening on"), "{line}");
         }
-        Served { _card: card, dir }
+        Served { _card: card, lines, dir }
     }
 
     fn end(&self, index: usize, arguments: &str) -> Running {
@@ -314,6 +316,36 @@ fn two_programs_measure_together_and_both_report_the_same() {
         assert_eq!(client["cards"][0], server["cards"][1], "{arguments}");
         assert_eq!(client["note"], "software card: not a card's figure");
     }
+}
+
+#[test]
+fn the_card_says_what_has_crossed_pcie_of_each_function() {
+    const WRITTEN: u64 = 200 * 4096;
+    let mut card = Served::with(tempfile::tempdir().expect("a folder"), &["--stats", "1"]);
+    let port = free_port();
+    let arguments = format!("bw write -n 200 -s 4096 -p {port}");
+    let (server, client) =
+        (card.end(0, &format!("{arguments} --listen")), card.end(1, &format!("{arguments} 127.0.0.1")));
+    assert!(client.end().status.success() && server.end().status.success());
+    // Bytes that were read and written, of the row `name` in the next table of function `index`.
+    let mut bytes = |index: usize, name: &str| {
+        let mut lines = card.lines.by_ref().map(|line| line.expect("text"));
+        let heading = format!("function {index} ");
+        assert!(lines.any(|line| line.starts_with(&heading)), "no table of function {index}");
+        let row = lines.find(|line| line.starts_with(&format!("  {name} "))).expect("a row");
+        let numbers: Vec<u64> =
+            row[name.len() + 2..].split_whitespace().map(|number| number.parse().expect("a number")).collect();
+        let [_, read, _, written] = numbers[..] else { panic!("{row}") };
+        (read, written)
+    };
+    // The tables that began before the end of it are skipped.
+    for _ in 0..2 {
+        bytes(1, "all");
+    }
+    let ((_, received), (sent, _)) = (bytes(0, "data"), bytes(1, "data"));
+    assert!(received >= WRITTEN && sent >= WRITTEN, "{received} bytes written, {sent} bytes read");
+    let (of_all, _) = bytes(1, "all");
+    assert!(of_all > sent, "work requests are read, too");
 }
 
 #[test]
