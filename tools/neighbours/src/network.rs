@@ -95,6 +95,14 @@ impl FromStr for Network {
         };
         let (cidr, gateway) = text.split_once(',').map_or((text, None), |(cidr, gateway)| (cidr, Some(gateway)));
         let network = Network::from(cidr.parse::<IpCidr>().map_err(|()| malformed())?);
+        if !network.cidr.address().is_unicast() {
+            return Err(format!("{} is no address of a host", network.address()));
+        }
+        if let IpAddr::V6(address) = network.address()
+            && let Some(mapped) = address.to_ipv4_mapped()
+        {
+            return Err(format!("{address} stands for an IPv4 address: write that, as in {mapped}/24"));
+        }
         match gateway {
             Some(gateway) => network.with_gateway(gateway.parse().map_err(|_| malformed())?),
             None => Ok(network),
@@ -141,6 +149,11 @@ mod tests {
             let error = text.parse::<Network>().unwrap_err();
             assert!(error.contains(&format!("{text:?}")) && error.contains("10.0.0.4/24,10.0.0.1"), "{error}");
         }
+        for text in ["0.0.0.0/0", "224.0.0.1/24", "255.255.255.255/32", "::/64", "ff02::1/64"] {
+            assert!(text.parse::<Network>().unwrap_err().ends_with("is no address of a host"), "{text}");
+        }
+        let mapped = "::ffff:10.0.0.4/120".parse::<Network>().unwrap_err();
+        assert!(mapped.contains("10.0.0.4/24"), "{mapped}");
         for (cidr, gateway) in [
             ("10.0.0.4/24", "10.0.1.1"),
             ("10.0.0.4/24", "10.0.0.4"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mlx5_dv::{Device, Mac};
 use mlx5_neighbours::groups::Notice;
-use mlx5_neighbours::{Error, Neighbours, address_of};
+use mlx5_neighbours::{Error, Ipv4Cidr, Neighbours, address_of};
 use mlx5_open::Sim;
 use mlx5_sim::fault::{Fault, FrameFate, Times};
 use mlx5_smoltcp::{Phy, PhyOptions};
@@ -82,7 +82,8 @@ fn what_cannot_be_on_the_wire_is_refused_at_once() {
     let error = Neighbours::start(&device, None).unwrap_err().to_string();
     assert!(error.contains("flow table"), "one a function: {error}");
     drop(neighbours);
-    let error = Neighbours::start(&device, Some("224.0.0.1/24".parse().unwrap())).unwrap_err().to_string();
+    let group = Ipv4Cidr::new([224, 0, 0, 1].into(), 24);
+    let error = Neighbours::start(&device, Some(group.into())).unwrap_err().to_string();
     assert!(error.contains("224.0.0.1"), "{error}");
     let neighbours = Neighbours::start(&device, None).unwrap();
     let error = neighbours.resolve(ip("10.0.0.3"), SOON).unwrap_err().to_string();
