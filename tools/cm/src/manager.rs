@@ -66,8 +66,7 @@ impl ConnectionManager {
     /// # Errors
     /// As for [`new`](Self::new) and [`Neighbours::start`].
     pub fn start(device: &Arc<Device>, network: Option<Network>) -> Result<Self, ManagerError> {
-        let neighbours = device.is_owned().then(|| Neighbours::start(device, network)).transpose()?;
-        Self::new(device, neighbours)
+        Self::new(device, Neighbours::start_if_owned(device, network)?)
     }
 
     /// As [`new`](Self::new), with `config`. On `devx:` the kernel has times and GUIDs of its own; the limits of

@@ -3,7 +3,7 @@
 mod common;
 
 use common::kernels::{FAR, SET_UP, part};
-use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful};
+use common::{Lab, PROBE, Report, SOON, THEY_LISTEN, TRAFFIC, TestResult, assert_lawful};
 use mlx5_lab::{Build, Guest, Model};
 
 /// The examples that run here.
@@ -20,9 +20,6 @@ fn boot() -> Result<Lab, Report> {
     part(&lab)?;
     Ok(lab)
 }
-
-/// A server of librdmacm's listens. It has a namespace of its own.
-const THEY_LISTEN: &str = "rdma resource show cm_id | grep -q LISTEN";
 
 /// Calls a server of librdmacm's.
 fn call(lab: &Lab, server: &str, client: &str) -> Result<String, Report> {
@@ -160,8 +157,7 @@ fn what_nobody_listens_for_is_refused(lab: &Lab) -> TestResult {
 /// Both ends are ours, with the kernel's connection managers between them.
 fn pingpong_and_perf_are_connected(lab: &Lab) -> TestResult {
     let pingpong = "rc_pingpong -R -c -n 100";
-    let server = "rdma resource show cm_id | grep -q LISTEN";
-    let server = lab.serve(&format!("{FAR} {pingpong} -d devx:mlx5_1 --listen"), server)?;
+    let server = lab.serve(&format!("{FAR} {pingpong} -d devx:mlx5_1 --listen"), THEY_LISTEN)?;
     let said = lab.call(server, &format!("{pingpong} -d devx:mlx5_0 10.0.0.2"))?;
     assert!(said.contains("connected to 10.0.0.2:18515") && said.contains("connected from 10.0.0.1"), "{said}");
     for perf in ["mlx5 perf lat write -n 100 -R", "mlx5 perf bw send -n 100 -q 3 -R -x 1"] {
@@ -175,7 +171,7 @@ fn pingpong_and_perf_are_connected(lab: &Lab) -> TestResult {
 /// Two nodes of ours, too: the kernel tells them where the other is, and connects them.
 fn nodes_of_lnet_are_connected(lab: &Lab) -> TestResult {
     let server = format!("{FAR} lnet serve -d devx:mlx5_1 --ip 10.0.0.2/24 > /tmp/node 2>&1");
-    let mut server = lab.serve(&server, "rdma resource show cm_id | grep -q LISTEN")?;
+    let mut server = lab.serve(&server, THEY_LISTEN)?;
     for how in ["ping", "brw -n 8", "brw -n 8 --gaps"] {
         let said = lab.check(&format!("lnet {how} -d devx:mlx5_0 --ip 10.0.0.1/24 10.0.0.2@o2ib 2>&1"), TRAFFIC)?;
         let says = if how == "ping" { "10.0.0.2@o2ib" } else { "8 writes and as many reads of 1048576 bytes" };

@@ -6,7 +6,7 @@ mod common;
 use std::num::ParseIntError;
 use std::path::Path;
 
-use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build};
+use common::{Lab, PROBE, Report, SOON, THEY_LISTEN, TRAFFIC, TestResult, assert_lawful, build};
 use mlx5_lab::{Guest, GuestBuilder, Model, Software, rounds, verbs_program};
 use tempfile::TempDir;
 
@@ -108,7 +108,7 @@ impl Verbs {
 
     /// The same for a program that the kernel's connection manager connects.
     fn managed(&self, program: &str, server: &str, client: &str) -> Result<String, Report> {
-        let server = self.lab.serve(&format!("{A} {program} {server}"), "rdma resource show cm_id | grep -q LISTEN")?;
+        let server = self.lab.serve(&format!("{A} {program} {server}"), THEY_LISTEN)?;
         self.lab.call(server, &format!("{B} {program} {client}"))
     }
 

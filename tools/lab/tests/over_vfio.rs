@@ -4,7 +4,7 @@
 mod common;
 
 use common::disks::{NETWORK, USER_SPACE, assert_quiet, our_host_on_theirs, their_host_on_ours};
-use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, functions, hand_to_vfio};
+use common::{Lab, PROBE, Report, SOON, THEY_LISTEN, TRAFFIC, TestResult, functions, hand_to_vfio};
 use mlx5_lab::ceph::{ADDRESS, CHUNKS, LISTENING, SETTINGS, command};
 use mlx5_lab::{Build, Guest, Model, Software, rounds};
 
@@ -80,8 +80,7 @@ impl Owned {
 
     /// Calls a server of librdmacm's, which compares what comes back, as our client does.
     fn calls_rping(&self) -> TestResult {
-        let server =
-            self.lab.serve("rping -C 50 -S 20000 -V -v -s -a 10.0.0.1", "rdma resource show cm_id | grep -q LISTEN")?;
+        let server = self.lab.serve("rping -C 50 -S 20000 -V -v -s -a 10.0.0.1", THEY_LISTEN)?;
         let said = self.lab.call(server, &self.ours("cm_pingpong -C 50 -S 20000", "10.0.0.1"))?;
         assert!(said.contains("50 messages of 20000 bytes came back unchanged"), "{said}");
         assert!(said.contains("server ping data: rdma-ping-49"), "{said}");

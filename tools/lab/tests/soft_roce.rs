@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Lab, PROBE, Report, TRAFFIC, TestResult, assert_lawful, build, free_port, host_card};
+use common::{Lab, PROBE, Report, THEY_LISTEN, TRAFFIC, TestResult, assert_lawful, build, free_port, host_card};
 use mlx5_lab::{Build, Guest, Model, Tshark, log_file};
 
 /// Puts soft-RoCE on the virtio card of the wire, 10.0.0.3, and moves the function's network device, 10.0.0.1, to a
@@ -292,9 +292,6 @@ struct Managed {
     say: [&'static str; 2],
 }
 
-/// The same, over IPv6.
-const RPING_V6: Managed = Managed { network: "2001:db8::4/64,2001:db8::3", ..RPING };
-
 /// Each message is compared with what comes back.
 const RPING: Managed = Managed {
     network: "10.0.0.4/24,10.0.0.3",
@@ -303,6 +300,9 @@ const RPING: Managed = Managed {
     client: "rping -c -a ADDRESS -V -v -C 50 -S 20000",
     say: ["50 messages", "ping data: rdma-ping-49"],
 };
+
+/// The same, over IPv6.
+const RPING_V6: Managed = Managed { network: "2001:db8::4/64,2001:db8::3", ..RPING };
 
 const MANAGED_PROGRAMS: [Managed; 4] = [
     RPING,
@@ -349,7 +349,7 @@ impl Wire {
     /// As [`call_managed`](Self::call_managed); the guest calls the address `theirs`, for instance with its interface.
     fn call_managed_at(&self, programs: &Managed, within: &str, address: &str, theirs: &str) -> TestResult {
         let server = format!("{within} {}", programs.server.replace("ADDRESS", theirs));
-        let server = self.lab.serve(&server, "rdma resource show cm_id | grep -q LISTEN")?;
+        let server = self.lab.serve(&server, THEY_LISTEN)?;
         let output = self.managed(programs, &[address])?.output()?;
         self.succeeded(&output, &server.so_far())?;
         let said = [String::from_utf8_lossy(&output.stdout).into_owned(), self.lab.ended(server)?];
@@ -460,7 +460,7 @@ impl Wire {
     /// The kernel rejects our successor's request, and takes it later.
     fn kernel_knows_our_dead(&self) -> TestResult {
         let server = "stdbuf -oL rping -s -P -d -S 20000 -a 10.0.0.3";
-        let mut server = self.lab.serve(server, "rdma resource show cm_id | grep -q LISTEN")?;
+        let mut server = self.lab.serve(server, THEY_LISTEN)?;
         // It waits for a message, and rping for one of it.
         let silent = Managed { ours: &["cm_messages", "-p", "7174"], ..RPING };
         let dead = Running(self.managed(&silent, &["10.0.0.3"])?.spawn()?);

@@ -88,6 +88,11 @@ impl Neighbours {
         Ok(Neighbours { shared, network, thread: Some(thread) })
     }
 
+    /// As [`start`](Self::start) on a function that this process owns; otherwise nothing, as the kernel does all of it.
+    pub fn start_if_owned(device: &Arc<Device>, network: Option<Network>) -> Result<Option<Self>, mlx5_dv::Error> {
+        device.is_owned().then(|| Neighbours::start(device, network)).transpose()
+    }
+
     /// The MAC address by which `address` is reached, its own or the gateway's: from the cache, or by requests for up
     /// to `patience`.
     ///

@@ -1,6 +1,6 @@
 //! The thread that receives, answers and sends requests.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,9 @@ pub struct Stack {
     start: Instant,
     requested: Option<Instant>,
     mac: Mac,
-    /// Beside the link-local address.
-    address: Option<IpAddr>,
+    ipv4: Option<Ipv4Addr>,
+    /// The link-local one, and the network's behind it, if that is of IPv6.
+    ipv6: Vec<Ipv6Addr>,
 }
 
 impl Stack {
@@ -43,10 +44,15 @@ impl Stack {
             let given = network.address().to_string();
             return Err(Invalid::NotA { what: "unicast address", given, mend: None }.into());
         }
-        let address = network.map(|network| network.address().into());
+        let (mut ipv4, mut ipv6) = (None, vec![mac.link_local()]);
+        match network.map(|network| network.address().into()) {
+            Some(IpAddr::V4(address)) => ipv4 = Some(address),
+            Some(IpAddr::V6(address)) => ipv6.push(address),
+            None => {}
+        }
         let mut options = PhyOptions::default();
         (options.receives, options.sends) = (RECEIVES, SENDS);
-        let mut phy = Phy::listen(device, &own_groups(&own_ipv6(mac, address)), options)?;
+        let mut phy = Phy::listen(device, &own_groups(&ipv6), options)?;
         let config = Config::new(EthernetAddress(mac.0).into());
         let mut interface = Interface::new(config, &mut phy, smoltcp::time::Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
@@ -55,7 +61,7 @@ impl Stack {
             let _ = addresses.push(IpCidr::Ipv6(link_local));
             let _ = network.map(|network| addresses.push(network));
         });
-        Ok(Stack { interface, phy, start: Instant::now(), requested: None, mac, address })
+        Ok(Stack { interface, phy, start: Instant::now(), requested: None, mac, ipv4, ipv6 })
     }
 
     /// Runs until it is told to stop, or the queue fails.
@@ -75,14 +81,14 @@ impl Stack {
 
     /// Learns from received frames, and answers those that smoltcp does not.
     fn process_received(&mut self, shared: &Shared) -> Result<(), Error> {
-        let (mac, own) = (self.mac, own_ipv6(self.mac, self.address));
+        let mac = self.mac;
         let mut replies = Vec::new();
         self.phy.wait(POLL_INTERVAL)?;
         for frame in self.phy.received() {
             if let Some(query) = Query::parse(frame) {
                 shared.lock().asked(&query, mac.0[5]);
             }
-            let parsed = packets::parse(frame, mac, &own);
+            let parsed = packets::parse(frame, mac, &self.ipv6);
             replies.extend(parsed.reply);
             if let Some((address, mac)) = parsed.learned {
                 shared.lock().learn(address, mac);
@@ -106,19 +112,15 @@ impl Stack {
         self.requested = Some(Instant::now());
         for (address, requested) in &mut state.wanted {
             *requested += 1;
-            match (*address, self.address) {
-                (IpAddr::V4(target), Some(IpAddr::V4(own))) => {
-                    self.phy.send(&packets::arp_request(self.mac, own, target));
+            let request = match *address {
+                // Without an address of IPv4 there is no way to another.
+                IpAddr::V4(target) => self.ipv4.map(|own| packets::arp_request(self.mac, own, target)),
+                IpAddr::V6(target) => {
+                    let own = if target.is_unicast_link_local() { self.ipv6.first() } else { self.ipv6.last() };
+                    own.map(|own| packets::solicitation(self.mac, *own, target))
                 }
-                // `Network` has no way to one.
-                (IpAddr::V4(_), _) => {}
-                (IpAddr::V6(target), Some(IpAddr::V6(own))) if !target.is_unicast_link_local() => {
-                    self.phy.send(&packets::solicitation(self.mac, own, target));
-                }
-                (IpAddr::V6(target), _) => {
-                    self.phy.send(&packets::solicitation(self.mac, self.mac.link_local(), target));
-                }
-            }
+            };
+            request.iter().for_each(|request| self.phy.send(request));
         }
     }
 
@@ -128,7 +130,7 @@ impl Stack {
         if !std::mem::take(&mut state.groups_changed) {
             return;
         }
-        let mut listened = own_groups(&own_ipv6(self.mac, self.address));
+        let mut listened = own_groups(&self.ipv6);
         listened.extend(state.groups.keys().copied().map(Mac::of_group));
         drop(state);
         listened.sort_unstable_by_key(|mac| mac.0);
@@ -145,23 +147,10 @@ impl Stack {
         let left =
             left.into_iter().filter(|group| !state.groups.contains_key(group)).map(|group| (Notice::Leave, group));
         let due = due.into_iter().map(|group| (Notice::Report, group));
-        let own = match self.address {
-            Some(IpAddr::V4(own)) => Some(own),
-            _ => None,
-        };
         for (notice, group) in left.chain(due).filter(|(_, group)| is_told(*group)) {
-            self.phy.send(&notice.message(self.mac, own, group));
+            self.phy.send(&notice.message(self.mac, self.ipv4, group));
         }
     }
-}
-
-/// IPv6 addresses of a host: the link-local one, and `address` if it is one.
-fn own_ipv6(mac: Mac, address: Option<IpAddr>) -> Vec<Ipv6Addr> {
-    let address = match address {
-        Some(IpAddr::V6(address)) => Some(address),
-        _ => None,
-    };
-    [Some(mac.link_local()), address].into_iter().flatten().collect()
 }
 
 /// MAC addresses of the groups that a host with these IPv6 addresses is in.

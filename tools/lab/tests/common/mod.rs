@@ -114,6 +114,9 @@ pub const PROBE: Duration = Duration::from_secs(240);
 /// Timeout of one run of a program with few messages, on emulated processors of a busy host.
 pub const TRAFFIC: Duration = Duration::from_secs(180);
 
+/// A condition: a server listens by the kernel's connection manager.
+pub const THEY_LISTEN: &str = "rdma resource show cm_id | grep -q LISTEN";
+
 /// Waits until ping-pongs or perftest listen on TCP port 18515, 4853 in hexadecimal, in the network namespace that it
 /// runs in. It starts no program but `sleep`: on an emulated processor that takes longer than to look.
 const LISTENING: &str = "for ((wait = 0; wait < 6000; wait++)); do \
@@ -214,8 +217,7 @@ until exec 3<>/dev/tcp/{address}/7471; do sleep 0.1; done 2>/dev/null
 synchronise() {{ printf \\\\$1 >&3; head -c 1 <&3 > /dev/null; }}
 "
         );
-        let listens = "rdma resource show cm_id | grep -q LISTEN";
-        let server = self.serve(&format!("{within} cmtime -c 50 -b {address}"), listens)?;
+        let server = self.serve(&format!("{within} cmtime -c 50 -b {address}"), THEY_LISTEN)?;
         let round = |count: u32| format!("synchronise 0; {ours} -c {count} {address}; synchronise 14; synchronise 16");
         let said = self.call(server, &[synchronise, [round(1), round(50), round(50)].join("\n")].concat())?;
         assert!(said.matches("50 disconnected").count() == 2 && said.matches("destroy qp").count() == 2, "{said}");

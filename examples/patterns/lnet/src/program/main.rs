@@ -89,7 +89,7 @@ impl NodeArguments {
     fn open(&self) -> Result<Lnet, Failure> {
         let device = mlx5_open::open_at(&self.device, Some(self.ip.address.into()))?;
         // On `devx:` the kernel finds MAC addresses.
-        let neighbours = device.is_owned().then(|| Neighbours::start(&device, Some(self.ip.network))).transpose()?;
+        let neighbours = Neighbours::start_if_owned(&device, Some(self.ip.network))?;
         let mut options = Options::new(Nid::o2ib(self.ip.address, self.network));
         (options.port, options.queue_depth) = (self.port, self.peer_credits);
         Ok(Lnet::new(&device, neighbours, options)?)

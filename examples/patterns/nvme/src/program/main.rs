@@ -92,7 +92,7 @@ impl DeviceArguments {
     /// The device, and who finds MAC addresses for it: on `devx:` the kernel.
     fn open(&self) -> Result<(Arc<Device>, Option<Neighbours>), Failure> {
         let device = mlx5_open::open_at(&self.device, self.ip.map(|network| network.address()))?;
-        let neighbours = device.is_owned().then(|| Neighbours::start(&device, self.ip)).transpose()?;
+        let neighbours = Neighbours::start_if_owned(&device, self.ip)?;
         Ok((device, neighbours))
     }
 }
