@@ -18,6 +18,8 @@ const RECEIVES: u32 = 32;
 const SENDS: u32 = 8;
 /// Longest wait for a frame. Between waits the thread looks for new requests, and checks the state of the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest wait for what is sent last.
+const LAST_SENDS: Duration = Duration::from_secs(2);
 /// Time between two requests for an address.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
 /// Prefix length of link-local addresses.
@@ -76,6 +78,15 @@ impl Stack {
             self.interface.poll(now, &mut self.phy, &mut sockets);
         }
         self.tell_of_groups(shared);
+        self.wait_for_sends()
+    }
+
+    /// Waits until all frames are on the wire: the queue's end would discard them, and with them that groups were left.
+    fn wait_for_sends(&mut self) -> Result<(), Error> {
+        let end = Instant::now() + LAST_SENDS;
+        while self.phy.queue().in_flight().0 > 0 && Instant::now() < end {
+            self.phy.wait(POLL_INTERVAL)?;
+        }
         Ok(())
     }
 

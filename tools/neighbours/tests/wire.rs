@@ -180,3 +180,19 @@ fn the_network_is_told_of_members_and_asks_for_them() {
     drop((network, first, devices));
     assert_eq!(sim.violations(), []);
 }
+
+/// The last word is on the wire before the queue that sends it is gone.
+#[test]
+fn who_ends_in_a_group_tells_that_it_leaves() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let (group, own) = (ip("239.1.2.3"), Some([10, 0, 0, 4].into()));
+    let all_routers = Mac([0x01, 0x00, 0x5e, 0, 0, 2]);
+    let mut network = Phy::listen(&devices[1], &[all_routers], PhyOptions::default()).unwrap();
+    for _ in 0..200 {
+        let first = start(&devices[0], "10.0.0.4/24");
+        drop(first.join(group).unwrap());
+        drop(first);
+        assert_eq!(next_message(&mut network), Notice::Leave.message(devices[0].mac(), own, group));
+    }
+}
