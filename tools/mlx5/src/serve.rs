@@ -51,6 +51,9 @@ pub struct Arguments {
     /// Do not report violations that hardware ignores silently.
     #[arg(long)]
     lenient: bool,
+    /// Also report a receive buffer that is posted while it is posted already. Some programs mean it.
+    #[arg(long, conflicts_with = "lenient")]
+    watch_receives: bool,
 }
 
 /// Time between two checks of the servers.
@@ -88,6 +91,9 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     for function in &functions {
         for injection in &arguments.fault {
             function.faults().inject(injection.fault, injection.times);
+        }
+        if arguments.watch_receives {
+            function.strict().watch_receives();
         }
     }
     let mut services = Vec::new();

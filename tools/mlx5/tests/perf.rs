@@ -1,5 +1,6 @@
 //! `mlx5 perf` on the software card: both ends in one program, and in two.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -224,7 +225,7 @@ impl Running {
     }
 }
 
-/// The software card in a program of its own, two functions on one wire.
+/// The software card in a program of its own, two functions on one wire. What it warns of is in `card.log`.
 struct Served {
     _card: Running,
     /// What it prints.
@@ -249,7 +250,9 @@ impl Served {
         let sockets = [0, 1].map(|index| dir.path().join(format!("{index}.sock")));
         let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5"));
         command.arg("sim").arg("--socket").arg(&sockets[0]).arg("--socket").arg(&sockets[1]).args(arguments);
-        let mut card = Running::of(command.env("RUST_LOG", "error"));
+        let log = File::create(dir.path().join("card.log")).expect("a file");
+        let child = command.env("RUST_LOG", "warn").stdout(Stdio::piped()).stderr(log).spawn();
+        let mut card = Running(child.expect("mlx5 runs"));
         let mut lines = BufReader::new(card.0.stdout.take().expect("a pipe")).lines();
         for _ in 0..2 {
             let line = lines.next().expect("a line").expect("text");
@@ -315,6 +318,21 @@ fn two_programs_measure_together_and_both_report_the_same() {
         assert!(client["cards"][0]["device"].as_str().is_some_and(|name| name.ends_with("1.sock")), "{client}");
         assert_eq!(client["cards"][0], server["cards"][1], "{arguments}");
         assert_eq!(client["note"], "software card: not a card's figure");
+    }
+}
+
+/// The receives of `perf` have one buffer, as those of perftest.
+#[test]
+fn a_card_that_watches_receives_reports_a_buffer_that_is_posted_twice() {
+    for (arguments, is_reported) in [(&["--watch-receives"][..], true), (&[], false)] {
+        let card = Served::with(tempfile::tempdir().expect("a folder"), arguments);
+        let port = free_port();
+        let arguments = format!("bw send -n 200 -s 64 -p {port}");
+        let (server, client) =
+            (card.end(0, &format!("{arguments} --listen")), card.end(1, &format!("{arguments} 127.0.0.1")));
+        assert!(client.end().status.success() && server.end().status.success());
+        let log = std::fs::read_to_string(card.dir.path().join("card.log")).expect("a log");
+        assert_eq!(log.contains("receive buffer posted twice: QP"), is_reported, "{log}");
     }
 }
 

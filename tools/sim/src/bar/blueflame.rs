@@ -9,22 +9,22 @@
 //! earlier copies, in blocks of 64 bytes. Only content that is neither the WQE nor such an earlier copy is reported.
 //! Write-combining buffers that a driver does not flush cannot be detected, as mapped pages are plain memory; a block
 //! of a copy that was never written can.
-//! a block of a copy never came can.
 
 use std::time::Duration;
 
+use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::{CtrlSeg, SEGMENT, WQEBB};
 
 use super::{BLUEFLAME_BUFFER, LOG_PAGE, PAGE, SEND_DOORBELL};
 use crate::function::{BUFFER, Buffer, Bytes, Copy, Function};
-use crate::objects::Qp;
+use crate::objects::Posts;
 
 /// Strict rule: a BlueFlame copy is not the WQE in the ring. Copies of two threads are mixed, or a part was never
 /// written.
 pub const RULE_COPY: &str = "BlueFlame copy differs from the WQE in the ring";
-/// Strict rule: a queue pair copied two successive WQEs to one buffer; the two buffers of a register must alternate.
+/// Strict rule: a send queue copied two successive WQEs to one buffer; the two buffers of a register must alternate.
 pub const RULE_SAME_BUFFER: &str = "BlueFlame buffer used twice running";
 
 /// Settling time: a copy is complete after this time, even if its writer was preempted.
@@ -39,9 +39,9 @@ pub(super) fn rung(f: &mut Function, uar: u32, register: u64, value: u64) {
     }
     let named = named(f, uar, value);
     let content = content(f, uar, register);
-    let qpn = (value >> 8) as u32 & 0xff_ffff;
-    let owner = f.bar.blueflame.owners.entry((uar, register & !BLUEFLAME_BUFFER)).or_insert(Some(qpn));
-    *owner = owner.filter(|owner| *owner == qpn);
+    let number = (value >> 8) as u32 & 0xff_ffff;
+    let owner = f.bar.blueflame.owners.entry((uar, register & !BLUEFLAME_BUFFER)).or_insert(Some(number));
+    *owner = owner.filter(|owner| *owner == number);
     let buffer = f.bar.blueflame.buffers.entry((uar, register)).or_default();
     // The writer of an incomplete copy may still write, over this one.
     let is_contended = buffer.supersede(&content);
@@ -56,23 +56,32 @@ pub(super) fn rung(f: &mut Function, uar: u32, register: u64, value: u64) {
 
 /// The WQE that a doorbell names, if its `wqe_index` is right.
 fn named(f: &Function, uar: u32, value: u64) -> Option<Copy> {
-    let (qpn, index) = ((value >> 8) as u32 & 0xff_ffff, (value >> 40) as u16);
-    let qp = f.queues.qps.get(qpn).filter(|qp| qp.uar == uar && qp.state == QpState::Rts)?;
-    let copy = in_ring(f, qp, index)?;
+    let (number, index) = ((value >> 8) as u32 & 0xff_ffff, (value >> 40) as u16);
+    let sq = || f.queues.sqs.get(number).filter(|sq| sq.uar == uar && sq.state == QueueState::Rdy);
+    let qp = || f.queues.qps.get(number).filter(|qp| qp.uar == uar && qp.state == QpState::Rts);
+    let posts = sq().map(|sq| sq.posts()).or_else(|| qp()?.posts())?;
+    let copy = in_ring(f, &posts, index)?;
     (copy.wqe[..8] == value.to_be_bytes()).then_some(copy)
 }
 
+/// The send queues that ring at UAR page `uar`.
+fn sharers(f: &Function, uar: u32) -> impl Iterator<Item = Posts<'_>> {
+    let qps = f.queues.qps.iter().filter(move |(_, qp)| qp.uar == uar).filter_map(|(_, qp)| qp.posts());
+    let sqs = f.queues.sqs.iter().filter(move |(_, sq)| sq.uar == uar).map(|(_, sq)| sq.posts());
+    qps.chain(sqs)
+}
+
 /// The copy that the WQE at `index` should have: whole blocks of 64 bytes from the ring.
-fn in_ring(f: &Function, qp: &Qp, index: u16) -> Option<Copy> {
-    let ring = qp.send.as_ref()?;
+fn in_ring(f: &Function, posts: &Posts, index: u16) -> Option<Copy> {
     let mut wqe = [0; BUFFER];
     for (block, bytes) in (0..).zip(wqe.chunks_mut(WQEBB)) {
-        let place = u64::from(index.wrapping_add(block)) & ((1 << ring.log_size) - 1);
-        ring.memory.read(&f.nic.dma, place * WQEBB as u64, bytes).ok()?;
+        let place = u64::from(index.wrapping_add(block)) & ((1 << posts.ring.log_size) - 1);
+        posts.ring.memory.read(&f.nic.dma, place * WQEBB as u64, bytes).ok()?;
     }
     let len = usize::from(CtrlSeg::read(&wqe)?.ds()) * SEGMENT;
     let blocks = len.div_ceil(WQEBB).max(1) as u16;
-    Some(Copy { qpn: qp.qpn, index, wqe, len: len.clamp(SEGMENT, BUFFER), blocks, since: f.nic.now })
+    let len = len.clamp(SEGMENT, BUFFER);
+    Some(Copy { queue: posts.queue, index, wqe, len, blocks, since: f.nic.now })
 }
 
 /// Current content of the buffer.
@@ -109,7 +118,7 @@ pub(super) fn audit(f: &mut Function) {
             continue;
         }
         let buffer = std::mem::replace(buffer, Buffer { content: Some(content), ..Buffer::default() });
-        let is_gone = f.queues.qps.get(copy.qpn).is_none_or(|qp| qp.uar != uar);
+        let is_gone = !sharers(f, uar).any(|posts| posts.queue == copy.queue);
         if !is_gone && !buffer.is_unknown && !is_left_over(f, uar, &copy, &content, &buffer) {
             report(f, (uar, register), &copy, &content);
         }
@@ -118,10 +127,11 @@ pub(super) fn audit(f: &mut Function) {
 
 /// Whether every block of the buffer is left from an earlier copy: then the doorbell was eight bytes only.
 fn is_left_over(f: &Function, uar: u32, copy: &Copy, content: &Bytes, buffer: &Buffer) -> bool {
-    let sharers = f.queues.qps.iter().map(|(_, qp)| qp).filter(|qp| qp.uar == uar);
-    let recent =
-        sharers.flat_map(|qp| (1..=RECENT).filter_map(|back| in_ring(f, qp, qp.rc.send.posted.wrapping_sub(back))));
-    let others = recent.filter(|other| (other.qpn, other.index) != (copy.qpn, copy.index)).map(|other| other.wqe);
+    let recent_of = |posts: Posts<'_>| -> Vec<Copy> {
+        (1..=RECENT).filter_map(|back| in_ring(f, &posts, posts.posted.wrapping_sub(back))).collect()
+    };
+    let recent = sharers(f, uar).flat_map(recent_of);
+    let others = recent.filter(|other| (other.queue, other.index) != (copy.queue, copy.index)).map(|other| other.wqe);
     let before = buffer.content.unwrap_or([0; BUFFER]);
     let known: Vec<Bytes> = buffer.earlier.iter().copied().chain(others).chain([before]).collect();
     (0..copy.len).step_by(WQEBB).all(|block| {
@@ -132,14 +142,14 @@ fn is_left_over(f: &Function, uar: u32, copy: &Copy, content: &Bytes, buffer: &B
 
 /// A copy is complete: checks that the register's two buffers alternate.
 fn whole(f: &mut Function, (uar, register): (u32, u64), copy: Copy, content: Bytes) {
-    // Another queue pair may have used the other buffer in between, or its use may not have been seen yet.
-    let is_alone = f.bar.blueflame.owners.get(&(uar, register & !BLUEFLAME_BUFFER)) == Some(&Some(copy.qpn))
+    // Another queue may have used the other buffer in between, or its use may not have been seen yet.
+    let is_alone = f.bar.blueflame.owners.get(&(uar, register & !BLUEFLAME_BUFFER)) == Some(&Some(copy.queue.1))
         && !is_rung(f, uar, register ^ BLUEFLAME_BUFFER);
     let Some(buffer) = f.bar.blueflame.buffers.get_mut(&(uar, register)) else { return };
     // If the WQEs are adjacent, no doorbell between them can have been overwritten.
-    let follows = |last: &Copy| last.qpn == copy.qpn && last.index.wrapping_add(last.blocks) == copy.index;
+    let follows = |last: &Copy| last.queue == copy.queue && last.index.wrapping_add(last.blocks) == copy.index;
     let again = is_alone && buffer.whole.as_ref().is_some_and(follows);
-    let (qpn, index) = (copy.qpn, copy.index);
+    let (queue, index) = (copy.queue, copy.index);
     // Unchanged content may not be a copy at all.
     let is_new = buffer.content.unwrap_or([0; BUFFER])[8..copy.len] != content[8..copy.len];
     let again = again && is_new;
@@ -147,7 +157,7 @@ fn whole(f: &mut Function, (uar, register): (u32, u64), copy: Copy, content: Byt
     buffer.whole = is_new.then_some(copy);
     if again {
         f.nic.strict.report(RULE_SAME_BUFFER, || {
-            format!("QP {qpn:#x}, WQE {index:#x}: register {register:#x} of UAR {uar:#x}, as the WQE before it")
+            format!("{queue}, WQE {index:#x}: register {register:#x} of UAR {uar:#x}, as the WQE before it")
         });
     }
 }
@@ -156,8 +166,8 @@ fn report(f: &Function, (uar, register): (u32, u64), copy: &Copy, content: &Byte
     let at = (8..copy.len).find(|at| copy.wqe[*at] != content[*at]).unwrap_or(8);
     f.nic.strict.report(RULE_COPY, || {
         format!(
-            "QP {:#x}, WQE {:#x}, register {register:#x} of UAR {uar:#x}: byte {at:#x} is {:#04x}, in the ring {:#04x}",
-            copy.qpn, copy.index, content[at], copy.wqe[at]
+            "{}, WQE {:#x}, register {register:#x} of UAR {uar:#x}: byte {at:#x} is {:#04x}, in the ring {:#04x}",
+            copy.queue, copy.index, content[at], copy.wqe[at]
         )
     });
 }

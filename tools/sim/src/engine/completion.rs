@@ -60,7 +60,7 @@ pub(crate) fn received(nic: &mut Nic, qp: &mut Qp, work: ReceiveWork, cqe: &Cqe)
     let is_own = qp.srqn.is_none() && work.cqn.is_none();
     let cqn = work.cqn.unwrap_or(qp.cqn_recv);
     if is_own {
-        receives::give_back(qp, nic, work.index);
+        receives::give_back(qp.receives(), nic, work.index);
         qp.rc.receive.consumed.completes(nic, cqn, work.index);
     }
     write(nic, qp.qpn, cqn, cqe, cqe.se());

@@ -149,11 +149,11 @@ pub(super) fn notify(nic: &mut Nic, cqn: u32) {
 /// Strict mode: the entry must still have the ownership bit of its previous CQE, or of the ring's initialisation.
 fn check_owner(cq: &Cq, ahead: u32, cqn: u32, dma: &Dma, strict: &Strict) {
     let entry = cq.producer.wrapping_add(ahead);
-    if cq.collapsed {
-        return;
-    }
     if entry == cq.began {
         check_initialised(cq, cqn, dma, strict);
+    }
+    if cq.collapsed {
+        return;
     }
     let Some(last) = last_byte(cq, entry, dma) else { return };
     let first_pass = entry.wrapping_sub(cq.began) >> cq.log_size == 0;
@@ -166,12 +166,13 @@ fn check_owner(cq: &Cq, ahead: u32, cqn: u32, dma: &Dma, strict: &Strict) {
 
 /// Strict mode: before the first pass all entries must be invalid, or a driver would take them for completions. Looked
 /// at when the first is written: DPDK makes them so after `CREATE_CQ`, before anything can complete there. Into a ring
-/// that replaced another software copies the completions of that: only the entry to be written is looked at.
+/// that replaced another software copies the completions of that: only the entry to be written is looked at, as in a
+/// collapsed one, which has no other.
 fn check_initialised(cq: &Cq, cqn: u32, dma: &Dma, strict: &Strict) {
     let is_valid = |index: &u32| last_byte(cq, *index, dma).is_some_and(|last| !is_invalid(last));
     let entries = 1 << cq.log_size;
     let first = cq.began & (entries - 1);
-    let looked_at = if cq.resized { first..first + 1 } else { 0..entries };
+    let looked_at = if cq.resized || cq.collapsed { first..first + 1 } else { 0..entries };
     if let Some(index) = looked_at.into_iter().find(is_valid) {
         strict.report(rules::RING_NOT_INITIALISED, || format!("CQ {cqn:#x}: opcode of entry {index} is not 0xf"));
     }

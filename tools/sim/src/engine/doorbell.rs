@@ -8,7 +8,7 @@ use mlx5_prm::values::QpState;
 
 use super::charge::charge;
 use super::check::record::check_record;
-use super::posted::{index_of, refresh};
+use super::posted::refresh;
 use super::{completion, ethernet, flush};
 use crate::function::{Function, Nic};
 use crate::objects::{Cq, Qp};
@@ -21,7 +21,9 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     let qpn = (value >> 8) as u32 & 0xff_ffff;
     if let Some(sq) = queues.sqs.get_mut(qpn).filter(|sq| sq.uar == uar) {
         sq.traffic.add_doorbell();
-        ethernet::send::check_record(sq, nic, index_of(value));
+        if nic.strict.is_on() && sq.state == QueueState::Rdy {
+            check_record(&sq.posts(), nic, value);
+        }
         charge(sq, nic, ethernet::send::look);
         if may_be_lost {
             nic.scheduler.set_rung(uar);
@@ -31,7 +33,9 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     match queues.qps.get_mut(qpn).filter(|qp| qp.uar == uar && qp.send.is_some()) {
         Some(qp) => {
             qp.traffic.add_doorbell();
-            check_record(qp, nic, value);
+            if let Some(posts) = qp.posts().filter(|_| nic.strict.is_on() && may_send(qp)) {
+                check_record(&posts, nic, value);
+            }
             charge(qp, nic, look);
         }
         None => nic.strict.report(rules::UNKNOWN_QP, || format!("QP {qpn:#x} at UAR page {uar}")),
@@ -39,6 +43,10 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     if may_be_lost {
         nic.scheduler.set_rung(uar);
     }
+}
+
+fn may_send(qp: &Qp) -> bool {
+    matches!(qp.state, QpState::Rts | QpState::Sqd)
 }
 
 /// Maximum number of queue pairs looked at in one turn because of another queue's doorbell.

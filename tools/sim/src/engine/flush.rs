@@ -5,7 +5,7 @@ use mlx5_prm::values::QpState;
 
 use super::{completion, event, posted, wqe};
 use crate::function::Nic;
-use crate::objects::{Failure, Qp, Streamed};
+use crate::objects::{Failure, Qp, QueueName, Streamed};
 use crate::strict::rules;
 
 /// Moves a queue pair to the error state because of an error that the card detected.
@@ -68,7 +68,7 @@ fn flush_send(qp: &mut Qp, nic: &mut Nic) {
     if let Some(ring) = &qp.send {
         let send = &mut qp.rc.send;
         let blocks = send.posted.wrapping_sub(send.fetched);
-        count_posted(nic, qp.qpn, "send", &mut send.posted_in_error, blocks, 1 << ring.log_size);
+        count_posted(nic, QueueName("QP", qp.qpn), "send", &mut send.posted_in_error, blocks, 1 << ring.log_size);
     }
     while qp.rc.send.fetched != qp.rc.send.posted {
         let index = qp.rc.send.fetched;
@@ -117,7 +117,7 @@ fn flush_receive(qp: &mut Qp, nic: &mut Nic) {
     if let Some(ring) = &qp.recv {
         let receive = &mut qp.rc.receive;
         let count = receive.posted.wrapping_sub(receive.fetched);
-        count_posted(nic, qp.qpn, "receive", &mut receive.posted_in_error, count, 1 << ring.log_size);
+        count_posted(nic, QueueName("QP", qp.qpn), "receive", &mut receive.posted_in_error, count, 1 << ring.log_size);
     }
     while qp.rc.receive.fetched != qp.rc.receive.posted {
         let index = qp.rc.receive.fetched;
@@ -128,12 +128,12 @@ fn flush_receive(qp: &mut Qp, nic: &mut Nic) {
 
 /// Counts WQEs posted in the error state. Strict mode: software that fills the whole ring again has ignored its error
 /// completions.
-fn count_posted(nic: &Nic, qpn: u32, ring: &str, count: &mut u32, more: u16, size: u32) {
+pub(super) fn count_posted(nic: &Nic, queue: QueueName, ring: &str, count: &mut u32, more: u16, size: u32) {
     let before = *count;
     *count = before.saturating_add(more.into());
     if before <= size && *count > size {
         nic.strict.report(rules::ERROR_IGNORED, || {
-            format!("QP {qpn:#x}: more than {size} posted to its {ring} queue since its first error completion")
+            format!("{queue}: more than {size} posted to its {ring} queue since its first error completion")
         });
     }
 }

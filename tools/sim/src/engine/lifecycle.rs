@@ -166,6 +166,8 @@ pub fn rq_state_changed(f: &mut Function, rqn: u32, from: QueueState, to: QueueS
         match to {
             QueueState::Rst => {
                 (rq.fetched, rq.posted) = (0, 0);
+                (rq.consumed, rq.held) = Default::default();
+                nic.scheduler.held.forget(rqn);
                 ethernet::buffers::forget_joined(rq, nic);
                 if let Some(striding) = &mut rq.striding {
                     (striding.next, striding.open) = (0, None);

@@ -16,7 +16,7 @@ pub(crate) fn fetch_receive(qp: &mut Qp, nic: &mut Nic, xrc_srqn: Option<u32>) -
         return srq::fetch(qp, nic, srqn);
     }
     refresh_posted(qp, nic);
-    receives::look(qp, nic);
+    receives::look(qp.receives(), nic);
     let user = qp.user();
     let ring = qp.recv.as_ref()?;
     let receive = &mut qp.rc.receive;

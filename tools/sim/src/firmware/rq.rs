@@ -48,6 +48,8 @@ pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Ans
         strips_vlan: !context.vsd(),
         fetched: 0,
         posted: 0,
+        consumed: Default::default(),
+        held: Default::default(),
         umem: queue.umem,
         doorbell_umem: queue.doorbell_umem,
         traffic: Default::default(),

@@ -44,6 +44,8 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
         posted: 0,
         is_listed: false,
         pace: Default::default(),
+        consumed: Default::default(),
+        posted_in_error: 0,
         umem: queue.umem,
         doorbell_umem: queue.doorbell_umem,
         traffic: Default::default(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::objects::{BLUEFLAME_BUFFER, SEND_DOORBELL};
+use crate::objects::{BLUEFLAME_BUFFER, QueueName, SEND_DOORBELL};
 
 /// Size of a buffer in bytes.
 pub(crate) const BUFFER: usize = BLUEFLAME_BUFFER as usize;
@@ -17,7 +17,7 @@ pub(crate) type Bytes = [u8; BUFFER];
 #[derive(Debug, Default)]
 pub(crate) struct BlueFlame {
     pub(crate) buffers: BTreeMap<(u32, u64), Buffer>,
-    /// The queue pair that uses a register, by its first buffer; `None` if several do.
+    /// The send queue that uses a register, by its first buffer; `None` if several do.
     pub(crate) owners: BTreeMap<(u32, u64), Option<u32>>,
     /// Content written to pages that are not mapped.
     pub(crate) messages: BTreeMap<(u32, u64), Bytes>,
@@ -59,7 +59,8 @@ impl Buffer {
 /// A doorbell and the WQE that it names.
 #[derive(Debug, Clone)]
 pub(crate) struct Copy {
-    pub(crate) qpn: u32,
+    /// The send queue.
+    pub(crate) queue: QueueName,
     pub(crate) index: u16,
     pub(crate) wqe: Bytes,
     /// Bytes of the WQE in the buffer.

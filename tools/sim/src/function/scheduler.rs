@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::packet_pool::PacketPool;
 use super::page_faults::PageFaults;
-use crate::objects::{Buffer, GSI_QPN, Qp, Sq};
+use crate::objects::{Buffer, GSI_QPN, Holder, Qp, Sq};
 
 /// Scheduling state of one function.
 #[derive(Debug, Default)]
@@ -197,14 +197,14 @@ impl Scheduler {
     }
 }
 
-/// Receive buffers of all receive queues, each with its queue pair and WQE index.
+/// Receive buffers of all receive queues, each with the queue and WQE that holds it.
 #[derive(Debug, Default)]
-pub(crate) struct Held(pub(crate) BTreeMap<Buffer, (u32, u16)>);
+pub(crate) struct Held(pub(crate) BTreeMap<Buffer, Holder>);
 
 impl Held {
-    /// Removes all buffers of the queue pair.
-    pub(crate) fn forget(&mut self, qpn: u32) {
-        self.0.retain(|_, (owner, _)| *owner != qpn);
+    /// Removes all buffers of the queue. No queue pair has the number of a receive queue.
+    pub(crate) fn forget(&mut self, number: u32) {
+        self.0.retain(|_, holder| holder.queue.1 != number);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mlx5_prm::cqe::Cqe;
 use mlx5_prm::ctx::{QueueState, Rqc, Rqtc, Sqc, Tirc, Tisc};
 
-use super::{Doorbell, Pace, Piece, RecvRing, SendRing};
+use super::{Consumed, Doorbell, HeldByQueue, Pace, Piece, RecvRing, SendRing};
 use crate::dma::Traffic;
 use crate::ethernet::Segment;
 use crate::steering::hash::Hashing;
@@ -127,6 +127,10 @@ pub struct Sq {
     pub is_listed: bool,
     /// What its rate limit holds back.
     pub pace: Pace,
+    /// Strict mode: completions that software has consumed.
+    pub(crate) consumed: Consumed,
+    /// WQEBBs posted in the error state.
+    pub(crate) posted_in_error: u32,
     /// The umem its ring lies in.
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.
@@ -194,6 +198,10 @@ pub struct Rq {
     pub fetched: u16,
     /// WQEs known to be posted.
     pub posted: u16,
+    /// Strict mode: completions that software has consumed.
+    pub(crate) consumed: Consumed,
+    /// Strict mode: buffers owned by the card.
+    pub(crate) held: HeldByQueue,
     /// The umem its ring lies in.
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.

@@ -14,6 +14,7 @@ mod mkey;
 mod multicast;
 mod on_demand;
 mod port;
+mod posts;
 mod qp;
 mod qp_progress;
 mod rate;
@@ -42,12 +43,13 @@ pub use on_demand::{ABSENT_KEY, OnDemand};
 pub(crate) use on_demand::{Absent, PRESENT, READ as READ_PAGE, WRITE as WRITE_PAGE, page_rights};
 pub use port::{GidTable, RoceAddress, Vport};
 pub(crate) use port::{layout_of, mac_in};
+pub(crate) use posts::{Posts, QueueName};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
 pub(crate) use qp::{GROUP_QPN, GSI_QPN};
 pub use qp_progress::RcState;
 pub(crate) use qp_progress::{
-    AtomicResult, Buffer, Connection, Consumed, FaultyMemory, Message, PendingAck, ReceiveFault, Reply, Requester,
-    Responder, SendFault,
+    AtomicResult, Buffer, Connection, Consumed, FaultyMemory, HeldByQueue, Holder, Message, PendingAck, ReceiveFault,
+    Reply, Requester, Responder, SendFault,
 };
 pub use rate::{Executed, Pace, Rate, Rates};
 pub use srq::{Srq, XrcSrq};

@@ -2,8 +2,10 @@
 //! IBTA 9.7.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Instant;
 
+use super::QueueName;
 use super::mkey::User;
 use super::streams::Streams;
 use super::work::{Datagram, Failure, ReceiveWork, SendWork};
@@ -252,6 +254,20 @@ pub(crate) struct HeldByQueue {
     /// The next WQE to look at.
     pub next: u16,
     pub buffers: VecDeque<(u16, Buffer)>,
+}
+
+/// Who holds a receive buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub queue: QueueName,
+    /// `wqe_index` of the receive.
+    pub place: u16,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, WQE {:#x}", self.queue, self.place)
+    }
 }
 
 /// Key, address and bytes of a posted receive buffer.

@@ -11,8 +11,10 @@
 //! | doorbell record little-endian | VPP change 46506 | `RECORD_LITTLE_ENDIAN` |
 //! | BlueFlame register shared by threads | ucx#2464, libxlio#123 | `RULE_COPY`, `DOORBELL_DIFFERS` |
 //! | write-combining not flushed before the other half is used | daqiri#273 | `RULE_COPY` if a block was never written, `RULE_SAME_BUFFER` |
-//! | staging buffer reused before its completion | mori#366 | `BUFFER_CHANGED` |
-//! | error CQE ignored | DeepEP#558, nccl#2383 | `ERROR_IGNORED` |
+//! | staging buffer reused before its completion | mori#366 | `BUFFER_CHANGED` on RC, from the first transmission on |
+//! | error CQE ignored | DeepEP#558, nccl#2383 | `ERROR_IGNORED` once a queue's whole ring was posted again |
+//! | striding receive WQE misplaced | rdma-core#1381 | `NO_BUFFER` |
+//! | error CQE printed by code that never ran | Snabb's driver | none: [`CompletionError`](crate::fault::Fault::CompletionError) makes one, on any queue |
 //! | posts taken in RST, INIT, RTR | rdma-core 988f90bc1 | `WRONG_STATE`, `RECEIVE_IN_RST` |
 //! | verbs' port number instead of the card's | VPP change 46155 | refused by the state change, as on a card |
 //!
@@ -21,7 +23,9 @@
 //! early, or misinterpreting a timestamp, happens after the card is done. The destination of an RDMA read belongs to
 //! the card until the read completes, but software's stores to it cannot be told apart from the card's. Posting one
 //! receive buffer several times can be an error, as in an AF_XDP driver that released it twice (jtollet's
-//! KNOWN_ISSUES), or intended, as in `ibv_rc_pingpong`. So `RECEIVE_TWICE` must be [enabled](Strict::watch_receives).
+//! KNOWN_ISSUES), or intended, as in `ibv_rc_pingpong`. So `RECEIVE_TWICE` must be [enabled](Strict::watch_receives), by
+//! `mlx5 sim --watch-receives`. It knows a queue pair's own ring and that of an Ethernet queue; what is linked, as in
+//! shared and in striding receive queues, it does not follow.
 
 pub mod rules;
 

@@ -9,7 +9,7 @@ pub const RECORD_LITTLE_ENDIAN: &str = "doorbell record little-endian";
 pub const RECORD_NOT_WRITTEN: &str = "doorbell record not written before the doorbell";
 /// A send doorbell for a queue pair that does not exist, or does not use that UAR page.
 pub const UNKNOWN_QP: &str = "doorbell for an unknown queue pair";
-/// A send doorbell for a queue pair in RST, INIT or RTR.
+/// A send doorbell for a queue pair in RST, INIT or RTR, or a send queue in reset.
 pub const WRONG_STATE: &str = "post in a wrong state";
 /// The doorbell's eight bytes differ from the first eight of the WQE in the ring, which is executed. The rest of a
 /// BlueFlame copy is checked by [`RULE_COPY`](crate::bar::RULE_COPY).
@@ -33,10 +33,13 @@ pub const RECEIVE_OVERRUN: &str = "receive queue overrun";
 /// A receive buffer was posted while already posted. It may be intended, so it is checked only if strict mode [watches
 /// receives](crate::strict::Strict::watch_receives).
 pub const RECEIVE_TWICE: &str = "receive buffer posted twice";
+/// The WQE of a striding receive queue that a packet is for has no buffer: its segments are not where the card reads
+/// them. PRM "Striding RQ".
+pub const NO_BUFFER: &str = "receive WQE without a buffer";
 /// A data segment of zero bytes, which means 2 GiB.
 pub const ZERO_SEGMENT: &str = "data segment of zero bytes means 2 GiB";
-/// After its error completion, more WQEs were posted to a queue pair than its ring holds: software ignores that the
-/// queue pair is in error.
+/// After its error completion, more WQEs were posted to a queue than its ring holds: software ignores that the queue is
+/// in error.
 pub const ERROR_IGNORED: &str = "error completion ignored";
 /// The key does not allow the access of a WQE or of a remote request.
 pub const KEY: &str = "key does not allow the access";

@@ -1,24 +1,22 @@
 //! Strict mode: compares doorbell records and doorbells with the ring. PRM "Doorbell Record".
 
-use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WQEBB;
 
 use crate::engine::posted::index_of;
 use crate::function::Nic;
-use crate::objects::Qp;
+use crate::objects::{Posts, Qp};
 use crate::strict::rules;
 
 /// Strict mode: the doorbell record must cover the WQE that the doorbell names, and the doorbell must equal its first 8
-/// bytes.
-pub(crate) fn check_record(qp: &Qp, nic: &Nic, value: u64) {
-    if !nic.strict.is_on() || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
+/// bytes. `posts`: of a queue that may send.
+pub(crate) fn check_record(posts: &Posts, nic: &Nic, value: u64) {
+    let (Ok(receive), Ok(record)) = (posts.doorbell.peek(&nic.dma, 0), posts.doorbell.peek(&nic.dma, 1)) else {
         return;
-    }
-    let (Ok(receive), Ok(record)) = (qp.doorbell.peek(&nic.dma, 0), qp.doorbell.peek(&nic.dma, 1)) else { return };
+    };
     let named = index_of(value);
     // The counter of a WQE is 1 to 16 WQEBBs after its index.
     let covers = |counter: u16| (1..=16).contains(&counter.wrapping_sub(named));
-    let is_known = (qp.rc.send.posted.wrapping_sub(named) as i16) > 0 || (record as u16).wrapping_sub(named) as i16 > 0;
+    let is_known = (posts.posted.wrapping_sub(named) as i16) > 0 || (record as u16).wrapping_sub(named) as i16 > 0;
     if !is_known {
         let rule = if covers(record.swap_bytes() as u16) {
             rules::RECORD_LITTLE_ENDIAN
@@ -28,10 +26,10 @@ pub(crate) fn check_record(qp: &Qp, nic: &Nic, value: u64) {
             rules::RECORD_NOT_WRITTEN
         };
         return nic.strict.report(rule, || {
-            format!("QP {:#x}: the doorbell names WQE {named:#x}, the record holds {receive:#x}, {record:#x}", qp.qpn)
+            format!("{}: the doorbell names WQE {named:#x}, the record holds {receive:#x}, {record:#x}", posts.queue)
         });
     }
-    check_copy(qp, nic, named, value);
+    check_copy(posts, nic, named, value);
 }
 
 /// Strict mode: nothing may be posted to a receive queue in RST.
@@ -46,18 +44,17 @@ pub(crate) fn check_unposted(qp: &Qp, nic: &Nic) {
 
 /// Compares the doorbell's eight bytes with the WQE that it names, unless that WQE may have been overwritten. The rest
 /// of a BlueFlame copy arrives later, and is checked in [`crate::bar`].
-fn check_copy(qp: &Qp, nic: &Nic, named: u16, value: u64) {
-    let Some(ring) = &qp.send else { return };
-    let is_fetched = (named.wrapping_sub(qp.rc.send.fetched) as i16) < 0;
+fn check_copy(posts: &Posts, nic: &Nic, named: u16, value: u64) {
+    let is_fetched = (named.wrapping_sub(posts.fetched) as i16) < 0;
     let mut bytes = [0; 8];
-    let place = u64::from(named) & ((1 << ring.log_size) - 1);
-    if is_fetched || ring.memory.read(&nic.dma, place * WQEBB as u64, &mut bytes).is_err() {
+    let place = u64::from(named) & ((1 << posts.ring.log_size) - 1);
+    if is_fetched || posts.ring.memory.read(&nic.dma, place * WQEBB as u64, &mut bytes).is_err() {
         return;
     }
     let in_ring = u64::from_be_bytes(bytes);
     if in_ring != value {
         nic.strict.report(rules::DOORBELL_DIFFERS, || {
-            format!("QP {:#x}, WQE {named:#x}: doorbell {value:#018x}, ring {in_ring:#018x}", qp.qpn)
+            format!("{}, WQE {named:#x}: doorbell {value:#018x}, ring {in_ring:#018x}", posts.queue)
         });
     }
 }

@@ -8,6 +8,7 @@ use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 use super::place::{BYTE_COUNT, Place, Placed, count_out_of_buffer, refresh_posted};
 use super::striding;
 use crate::dma::Purpose;
+use crate::engine::check::receives;
 use crate::engine::completion;
 use crate::function::Nic;
 use crate::objects::{Failure, MkeyRights, RecvRing, Rq};
@@ -26,6 +27,16 @@ pub(super) fn complete(rq: &mut Rq, nic: &mut Nic, frame: &[u8], cqe: &Cqe) {
             return to_error(rq, nic);
         }
     };
+    if let Some(failure) = nic.fault_of(rq.rqn) {
+        super::receive_failed(nic, rq, place, failure);
+        return to_error(rq, nic);
+    }
+    let is_used_up = rq.striding.as_ref().is_none_or(|striding| striding.open.is_none());
+    if is_used_up {
+        let index = rq.fetched.wrapping_sub(1);
+        receives::give_back(rq.receives(), nic, index);
+        rq.consumed.completes(nic, rq.cqn, index);
+    }
     let mut cqe = *cqe;
     place.write(&mut cqe);
     completion::write(nic, rq.rqn, rq.cqn, &cqe, true);
@@ -41,6 +52,7 @@ pub(crate) fn forget_joined(rq: &mut Rq, nic: &mut Nic) {
 /// Writes a frame to the next WQE.
 fn place(rq: &mut Rq, nic: &mut Nic, frame: &[u8]) -> Placed {
     refresh_posted(rq, nic);
+    receives::look(rq.receives(), nic);
     if rq.fetched == rq.posted {
         count_out_of_buffer(rq, nic);
         return Ok(None);
@@ -78,6 +90,7 @@ fn scatter(rq: &Rq, nic: &Nic, index: u16, mut frame: &[u8]) -> Result<(), CqeSy
 pub(crate) fn to_error(rq: &mut Rq, nic: &mut Nic) {
     rq.state = QueueState::Err;
     forget_joined(rq, nic);
+    nic.scheduler.held.forget(rq.rqn);
     if !rq.context.flush_in_error_en() {
         return;
     }

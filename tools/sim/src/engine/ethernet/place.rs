@@ -43,6 +43,7 @@ pub(super) fn refresh_posted(rq: &mut Rq, nic: &Nic) {
     }
     let Ok(record) = rq.doorbell.read(&nic.dma, 0) else { return };
     rq.posted = record as u16;
+    rq.consumed.posted(nic, rq.cqn, rq.posted, 1 << rq.ring.log_size);
     posted::check_posted(&nic.strict, ("RQ", rq.rqn), &mut rq.ring, record, rq.fetched);
 }
 

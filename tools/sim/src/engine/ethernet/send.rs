@@ -12,10 +12,11 @@ use mlx5_prm::wqe::{
 use super::offload::{WrongHeaders, divide, finished};
 use crate::engine::charge::charge;
 use crate::engine::completion;
+use crate::engine::flush::count_posted;
 use crate::engine::umr;
 use crate::engine::wqe::{self, WqePosition};
 use crate::function::{Function, Nic};
-use crate::objects::{Executed, Failure, MkeyRights, Pace, Sq, TimeWait};
+use crate::objects::{Consumed, Executed, Failure, MkeyRights, Pace, Sq, TimeWait};
 use crate::strict::rules;
 
 /// Maximum number of send queues that send in one turn.
@@ -87,6 +88,7 @@ fn send_out(sq: &mut Sq, nic: &mut Nic) -> bool {
             .qpn(sq.sqn)
             .wqe_counter(index)
             .opcode(CqeOpcode::Requester);
+        sq.consumed.completes(nic, sq.cqn, index);
         completion::write(nic, sq.sqn, sq.cqn, &cqe, solicited);
     }
     true
@@ -109,16 +111,22 @@ pub(crate) fn resume(f: &mut Function) -> bool {
 pub(crate) fn reset(sq: &mut Sq, nic: &mut Nic) {
     nic.scheduler.unset_paced(sq);
     (sq.fetched, sq.posted, sq.pace) = (0, 0, Pace::default());
+    (sq.consumed, sq.posted_in_error) = (Consumed::default(), 0);
 }
 
 /// A doorbell named this queue, or may have been lost.
 pub(crate) fn look(sq: &mut Sq, nic: &mut Nic) {
+    let before = sq.posted;
     if !refresh(sq, nic) {
         return;
     }
     match sq.state {
         QueueState::Rdy => nic.scheduler.set_sender(sq),
-        QueueState::Err => flush(sq, nic),
+        QueueState::Err => {
+            let (more, size) = (sq.posted.wrapping_sub(before), 1 << sq.ring.log_size);
+            count_posted(nic, sq.posts().queue, "send", &mut sq.posted_in_error, more, size);
+            flush(sq, nic);
+        }
         _ => nic.strict.report(rules::WRONG_STATE, || format!("SQ {:#x} in reset", sq.sqn)),
     }
 }
@@ -140,21 +148,8 @@ fn refresh(sq: &mut Sq, nic: &Nic) -> bool {
             format!("SQ {:#x}: {held} WQEBBs posted and not fetched, in a ring of {size}", sq.sqn)
         });
     }
+    sq.consumed.posted(nic, sq.cqn, sq.posted, 1 << sq.ring.log_size);
     true
-}
-
-/// Strict mode: the doorbell record must cover the WQE that the doorbell names.
-pub(crate) fn check_record(sq: &Sq, nic: &Nic, named: u16) {
-    if !nic.strict.is_on() || sq.state != QueueState::Rdy {
-        return;
-    }
-    let Ok(record) = sq.doorbell.peek(&nic.dma, 1) else { return };
-    let is_covered = |counter: u16| counter.wrapping_sub(named) as i16 > 0;
-    if !is_covered(record as u16) && !is_covered(sq.posted) {
-        nic.strict.report(rules::RECORD_NOT_WRITTEN, || {
-            format!("SQ {:#x}: the doorbell names WQE {named:#x}, the record holds {record:#x}", sq.sqn)
-        });
-    }
 }
 
 /// Executes the next WQE.
@@ -170,6 +165,7 @@ fn execute_next(sq: &mut Sq, nic: &mut Nic) {
         WqeOpcode::Wait => time_wait(sq, nic, &ctrl, &bytes[..len]).map(|time| wait = Some(time)),
         _ => execute(sq, nic, &ctrl, &bytes[..len], &mut frames),
     });
+    let done = done.and_then(|()| nic.fault_of(sq.sqn).map_or(Ok(()), Err));
     let opcode = ctrl.opcode().number() as u8;
     match done {
         Ok(()) => {

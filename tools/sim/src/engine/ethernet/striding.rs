@@ -12,6 +12,7 @@ use crate::dma::Purpose;
 use crate::engine::{completion, pieces};
 use crate::function::Nic;
 use crate::objects::{OpenWqe, Piece, RecvRing, Rq, Striding};
+use crate::strict::rules;
 
 impl Striding {
     /// Strides that a packet of `len` bytes takes.
@@ -108,6 +109,9 @@ fn open(striding: &mut Striding, rq: &mut Rq, nic: &mut Nic) -> Result<Option<Op
         }
         let (key, address, len) = (data.lkey(), data.addr(), data.byte_count() & BYTE_COUNT);
         open.pieces.push(Piece::Memory { key, address, len });
+    }
+    if open.pieces.is_empty() {
+        nic.strict.report(rules::NO_BUFFER, || format!("RQ {:#x}, WQE {index:#x}", rq.rqn));
     }
     Ok(Some(open))
 }

@@ -216,6 +216,25 @@ fn a_ring_is_initialised_before_its_first_completion() {
 }
 
 #[test]
+fn a_collapsed_queues_only_entry_is_initialised_before_its_first_completion() {
+    for (opcode, reported) in [(0xf0, &[][..]), (0x00, &[RING_NOT_INITIALISED])] {
+        let (mut bench, a, _) = Bench::standard();
+        let cqn = bench.qp_mut(a).cqn_send;
+        let cq = bench.f.nic.objects.cqs.get_mut(cqn).unwrap();
+        cq.collapsed = true;
+        let ring = cq.ring.clone();
+        ring.write(&bench.f.nic.dma, 63, &[opcode]).unwrap();
+        // Nobody looks at the others.
+        ring.write(&bench.f.nic.dma, 2 * 64 + 63, &[0]).unwrap();
+        for _ in 0..3 {
+            bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+            bench.run();
+        }
+        assert_eq!(bench.violations(), reported);
+    }
+}
+
+#[test]
 fn a_buffer_used_again_before_its_completion() {
     let (mut bench, a, _) = Bench::standard();
     let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);

@@ -230,6 +230,13 @@ impl Rig {
 
     /// Posts a WQE of one WQEBB, of these segments after the control segment, and rings.
     pub(super) fn post_segments(&mut self, opcode: WqeOpcode, opmod: u8, segments: &[u8]) {
+        let wqe = self.put(opcode, opmod, segments);
+        self.record(self.posted.into());
+        self.ring(&wqe);
+    }
+
+    /// Writes a WQE of one WQEBB to the ring, of these segments after the control segment. Returns it.
+    pub(super) fn put(&mut self, opcode: WqeOpcode, opmod: u8, segments: &[u8]) -> Vec<u8> {
         let mut ctrl = CtrlSeg::ZERO;
         ctrl.w().opmod(opmod).wqe_index(self.posted).opcode(opcode).qp_or_sq(self.sqn).ce(CompletionMode::Always);
         ctrl.w().ds(1 + (segments.len() / SEGMENT) as u8);
@@ -237,7 +244,16 @@ impl Rig {
         let wqe = [ctrl.as_bytes(), segments].concat();
         self.client.write(place, &wqe);
         self.posted += 1;
-        self.client.write(self.parents.doorbells + 132, &u32::from(self.posted).to_be_bytes());
+        wqe
+    }
+
+    /// Writes the send counter of the doorbell record.
+    pub(super) fn record(&mut self, counter: u32) {
+        self.client.write(self.parents.doorbells + 132, &counter.to_be_bytes());
+    }
+
+    /// Rings for a WQE, by its first eight bytes.
+    pub(super) fn ring(&mut self, wqe: &[u8]) {
         let head = u64::from_be_bytes(*wqe.first_chunk().unwrap());
         engine::send_doorbell(&mut self.client.f, self.parents.uar, head);
         while engine::run(&mut self.client.f) {}

@@ -334,7 +334,7 @@ fn joined_packets_are_not_compressed() {
 }
 
 /// A striding queue of one WQE of 8 strides of 1 KiB, instead of the rig's.
-fn make_striding(rig: &mut Rig) -> u32 {
+pub(super) fn make_striding(rig: &mut Rig) -> u32 {
     let ring = rig.client.pages(1);
     let mut command = create_rq(&rig.parents, ring);
     let mut context = *command.command.ctx();

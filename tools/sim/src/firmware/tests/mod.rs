@@ -5,6 +5,7 @@ mod bring_up;
 pub(crate) mod client;
 mod delivery;
 mod ethernet;
+mod ethernet_strict;
 mod garbage;
 mod general_objects;
 mod keys;
