@@ -226,7 +226,7 @@ fn a_function_is_opened_and_closed_a_hundred_times() {
     for _ in 0..100 {
         let device = sim.open(0).unwrap();
         let uar = device.access().alloc_uar(UarMapping::Uncached).unwrap();
-        device.access().free_uar(&uar).unwrap();
+        device.access().free_uar(uar).unwrap();
     }
     assert_eq!(sim.handle(0).counts().dma_ranges, 0);
     assert_eq!(sim.violations(), []);

@@ -748,3 +748,23 @@ fn reserved_numbers_that_a_card_has_not_are_refused_by_name() {
     let error = ReservedQpns::alloc(&sim.open(0).unwrap()).unwrap_err();
     assert!(error.to_string().contains("general_obj_types"), "{error}");
 }
+
+/// A receiver takes each completion for one of its own queue, and gives back the buffer that it names.
+#[test]
+fn the_completion_queue_of_a_receiver_is_of_no_other_queue() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let targets = [Target::new(&device, 1), Target::new(&device, 2)];
+    let [first, second] = targets.each_ref().map(|target| target.receiver.dct());
+    let pd = Pd::alloc(&device).unwrap();
+    let taken =
+        format!("CQ {:#x} is taken by the queue that owns it: create another completion queue", first.cq().cqn());
+    let refused = Dct::create(&pd, second.srq(), first.cq(), &DctOptions::new(KEY)).unwrap_err();
+    assert_eq!(refused.to_string(), taken);
+    let uar = Uar::alloc(&device).unwrap();
+    let own = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    for cqs in [[first.cq(), own.cq()], [own.cq(), first.cq()]] {
+        let refused = QueuePair::create(&pd, &uar, cqs[0], cqs[1], QpOptions::default().wqes(4, 4)).unwrap_err();
+        assert_eq!(refused.to_string(), taken);
+    }
+}

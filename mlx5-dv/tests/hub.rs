@@ -13,6 +13,7 @@ use mlx5_dv::queue::{
 };
 use mlx5_open::Sim;
 use mlx5_open::virtual_time::World;
+use mlx5_prm::cmd::Opcode;
 use mlx5_sim::card::Card;
 use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::world::Conditions;
@@ -449,6 +450,34 @@ fn an_error_of_one_leaves_the_others_alone() {
         near.leave(conversation);
         far.leave(conversation);
     }
+    near.is_whole();
+    far.is_whole();
+}
+
+/// What firmware refuses costs neither the context nor a buffer of the hub.
+#[test]
+fn a_reset_for_which_there_is_no_queue_pair_leaves_the_connection_as_it_is() {
+    let world = World::new(1);
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let pds = cards.each_ref().map(|card| Pd::alloc(&world.open(card).unwrap()).unwrap());
+    let [mut near, mut far] = pds.each_ref().map(End::new);
+    let (a, b) = (near.join(0), far.join(0));
+    far.hub.connect(b, &near.hub.local(a).unwrap()).unwrap();
+    near.hub.connect(a, &far.hub.local(b).unwrap()).unwrap();
+    let refuse = |opcode: Opcode| {
+        let fault = Fault::CommandStatus { opcode: Some(opcode.number() as u16), status: 1, syndrome: 0x1234 };
+        cards[0].function(0).faults().inject(fault, Times::Count(1));
+    };
+    refuse(Opcode::CreateQp);
+    assert!(near.hub.reset(a).unwrap_err().to_string().contains("CREATE_QP"));
+    assert!(near.send(0) && far.send(0));
+    settle(&world, &mut near, &mut far);
+    assert_eq!((near.received, far.received), (1, 1));
+    refuse(Opcode::DestroyQp);
+    assert!(near.hub.leave(a).unwrap_err().to_string().contains("DESTROY_QP"));
+    assert!(near.hub.context(a).is_none(), "it has left");
+    near.ids.remove(&0);
+    far.leave(0);
     near.is_whole();
     far.is_whole();
 }

@@ -94,7 +94,7 @@ fn comes_up_over_the_socket_again_and_again() {
         assert!(device.caps().log_max_qp > 0);
         let uar = device.access().alloc_uar(UarMapping::Uncached).unwrap();
         assert!(uar.mapping().is_some(), "the server hands out the memory of UAR pages");
-        device.access().free_uar(&uar).unwrap();
+        device.access().free_uar(uar).unwrap();
         device.execute(&NopIn::default(), "").unwrap();
     }
 }

@@ -20,7 +20,8 @@ pub trait StopDma: Send + Sync {
 }
 
 /// Whether the card is alive, shared by all of its users. Death is final; the first cause is kept. The card's DMA is
-/// stopped before anybody can see the death, so whoever sees it may free memory that the card was using.
+/// stopped before anybody can see the death, so whoever sees it may free memory that the card was using; not if it is
+/// [`Death::NotStopped`].
 #[derive(Default)]
 pub struct Liveness {
     death: OnceLock<Death>,
@@ -69,11 +70,13 @@ impl Liveness {
         if self.death.get().is_some() {
             return;
         }
-        if let Some(card) = ending.as_ref().and_then(Weak::upgrade)
-            && let Err(error) = card.stop_dma()
-        {
-            log_stop_failure(&death, &error);
-        }
+        let stopped = ending.as_ref().and_then(Weak::upgrade).map_or(Ok(()), |card| card.stop_dma());
+        let death = match stopped {
+            Err(error) if !is_unreachable(&death, &error) => {
+                Death::NotStopped { cause: Box::new(death), reason: error.to_string() }
+            }
+            _ => death,
+        };
         let first = self.death.set(death.clone()).is_ok();
         drop(ending);
         if first {
@@ -108,12 +111,13 @@ impl Liveness {
     }
 }
 
-/// Logs that the DMA of a card that died of `death` could not be stopped.
-fn log_stop_failure(death: &Death, error: &io::Error) {
+/// Whether a card that died of `death` reaches no memory any more, though stopping its DMA failed with `error`: the
+/// function is off its bus, or its server has ended. A server that does not answer may go on later.
+fn is_unreachable(death: &Death, error: &io::Error) -> bool {
     match death {
-        // The function is off its bus, or the server process is gone: nothing can reach memory any more.
-        Death::Vanished | Death::ServerGone { .. } => tracing::debug!(%error, "no bus mastering to stop"),
-        _ => tracing::error!(%error, "bus mastering of a dead card could not be stopped; only the IOMMU holds it"),
+        Death::Vanished => true,
+        Death::ServerGone { .. } => error.kind() != io::ErrorKind::TimedOut,
+        _ => false,
     }
 }
 
@@ -183,6 +187,7 @@ mod models {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     /// A card that must not be known to be dead while its DMA is being stopped.
@@ -208,6 +213,34 @@ mod tests {
         liveness.end(Death::Vanished);
         liveness.end(Death::Closed);
         assert_eq!((liveness.death(), card.stopped.load(Relaxed)), (Some(Death::Vanished), 1));
+    }
+
+    /// A card whose DMA cannot be stopped.
+    struct Unstoppable(io::ErrorKind);
+
+    impl StopDma for Unstoppable {
+        fn stop_dma(&self) -> io::Result<()> {
+            Err(self.0.into())
+        }
+    }
+
+    #[test]
+    fn a_card_that_may_still_write_does_not_give_memory_back() {
+        let gone = || Death::ServerGone { reason: String::new() };
+        for (cause, kind, frees_memory) in [
+            (Death::Vanished, io::ErrorKind::Other, true),
+            (gone(), io::ErrorKind::NotConnected, true),
+            (gone(), io::ErrorKind::TimedOut, false),
+            (Death::Disabled, io::ErrorKind::Other, false),
+        ] {
+            let (liveness, card) = (Liveness::new(), Arc::new(Unstoppable(kind)));
+            let stop: Arc<dyn StopDma> = Arc::clone(&card) as _;
+            liveness.stop_with(Arc::downgrade(&stop));
+            liveness.end(cause.clone());
+            let death = liveness.death().expect("a dead card");
+            assert_eq!(Error::Dead(death.clone()).frees_memory(), frees_memory, "{death}");
+            assert_eq!(death == cause, frees_memory, "{death}");
+        }
     }
 
     #[test]

@@ -236,7 +236,10 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     /// # Safety
     /// [See above](Self#safety-of-raw-commands).
     unsafe fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError>;
-    /// Destroys an object. On a dead card this succeeds without a command: the object is gone with the card.
+    /// Destroys an object. On a dead card this succeeds without a command, as the object is gone with the card, unless
+    /// the card's DMA could not be stopped ([`Death::NotStopped`]).
+    ///
+    /// [`Death::NotStopped`]: crate::error::Death::NotStopped
     ///
     /// # Safety
     /// [See above](Self#safety-of-raw-commands).
@@ -248,8 +251,8 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     fn destroy_umem(&self, umem: UmemHandle) -> Result<(), (UmemHandle, CommandError)>;
     /// Allocates a UAR page, mapped as `wanted`, or uncached where that is not available.
     fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error>;
-    /// Frees a UAR page.
-    fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError>;
+    /// Frees a UAR page. On an error the card still has it, which is returned with the cause.
+    fn free_uar(&self, uar: UarHandle) -> Result<(), (UarHandle, CommandError)>;
     /// Stores a big-endian quadword at `offset` of a UAR page that could not be mapped.
     fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error>;
     /// Allocates DMA memory, with huge pages where available, and maps it for the device.

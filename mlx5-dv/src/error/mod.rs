@@ -178,9 +178,23 @@ pub enum Death {
     /// The device was closed during a wait.
     #[error("the device was closed")]
     Closed,
+    /// The card is dead, but may still read and write memory: its buffers are not given back, and their memory is not
+    /// freed.
+    #[error("{cause}; its DMA could not be stopped ({reason}), so the memory that it has is not freed")]
+    NotStopped {
+        /// Why it is dead.
+        cause: Box<Death>,
+        /// Why its DMA could not be stopped.
+        reason: String,
+    },
 }
 
 impl Death {
+    /// Whether what the card was given may be freed.
+    fn frees_memory(&self) -> bool {
+        !matches!(self, Death::NotStopped { .. })
+    }
+
     /// `ServerGone` if `error` means that the server's connection is lost, rather than that a request failed.
     pub(crate) fn connection_lost(error: &io::Error) -> Option<Self> {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
@@ -269,6 +283,17 @@ impl CommandError {
     pub fn is_dead(&self) -> bool {
         matches!(self.kind, CommandErrorKind::Dead(_))
     }
+
+    /// Whether the card may have carried the command out, though it has not replied: what the command named must not
+    /// be freed.
+    pub(crate) fn may_be_done(&self) -> bool {
+        self.status().is_none() && !self.frees_memory()
+    }
+
+    /// Whether the card is dead, and its DMA has stopped: what it was given may be freed.
+    pub(crate) fn frees_memory(&self) -> bool {
+        matches!(&self.kind, CommandErrorKind::Dead(death) if death.frees_memory())
+    }
 }
 
 impl Error {
@@ -295,6 +320,15 @@ impl Error {
         match self {
             Error::Dead(_) => true,
             Error::Command(error) => error.is_dead(),
+            _ => false,
+        }
+    }
+
+    /// Whether the card is dead, and its DMA has stopped: what it was given may be freed.
+    pub(crate) fn frees_memory(&self) -> bool {
+        match self {
+            Error::Dead(death) => death.frees_memory(),
+            Error::Command(error) => error.frees_memory(),
             _ => false,
         }
     }

@@ -246,6 +246,8 @@ pub struct Cq {
     /// How many receive queues of frames were created with it, and how many of them there are.
     receive_queues: AtomicU32,
     present_receive_queues: AtomicU32,
+    /// Whether no other queue may complete here.
+    is_closed: AtomicBool,
     unread: Mutex<Unread>,
     /// The channel of its events, of a queue of the kernel's.
     channel: Option<OwnedFd>,
@@ -431,6 +433,7 @@ impl Cq {
             has_former: AtomicBool::new(false),
             receive_queues: AtomicU32::new(0),
             present_receive_queues: AtomicU32::new(0),
+            is_closed: AtomicBool::new(false),
             unread: Mutex::new(Unread { former: vec![], log_size, resized: None }),
             channel: None,
             object,
@@ -675,6 +678,23 @@ impl Cq {
         former.retain(|former| is_before(position, former.end));
         self.has_former.store(!former.is_empty(), Ordering::Relaxed);
         former.iter().any(|former| former.whose.has(cqe))
+    }
+
+    /// No other queue may complete here from now on: its owner takes each completion for its own queue's, and gives the
+    /// buffer back that it names.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether another queue may complete here.
+    pub(super) fn admit(&self) -> Result<(), Invalid> {
+        match self.is_closed.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => {
+                let (what, by) = (format!("CQ {:#x}", self.cqn), "the queue that owns it".into());
+                Err(Invalid::Taken { what, by, mend: "create another completion queue" })
+            }
+        }
     }
 
     /// Another receive queue of frames.

@@ -216,6 +216,7 @@ impl Dct {
         let device = pd.device();
         check_dc(device.caps())?;
         one_device("a DCT's PD, SRQ and CQ", device, [srq.device(), cq.device()])?;
+        cq.admit()?;
         if srq.xrcd().is_some() {
             let what = "the SRQ of a DCT".into();
             return Err(Invalid::Requires { what, requires: "one of Srq::create" }.into());

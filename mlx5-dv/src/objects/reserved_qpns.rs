@@ -13,6 +13,9 @@ use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::Error;
 
+/// Queue pair numbers have 24 bits.
+const QUEUE_NUMBERS: u32 = 1 << 24;
+
 /// A run of queue pair numbers that neither a queue pair of the port nor another run has, for who connects by a
 /// connection manager without a queue pair for each connection. A DC initiator is one: it reaches many targets, while
 /// the connection manager tells connections apart, also those that ended lately (TIMEWAIT), by their numbers. As
@@ -50,7 +53,11 @@ impl ReservedQpns {
         };
         let (object, out) = created?;
         let first = out.reply.obj_id();
-        Ok(Arc::new(ReservedQpns { object, numbers: first..first + (1 << log_count) }))
+        let end = first.checked_add(1 << log_count).filter(|end| *end <= QUEUE_NUMBERS);
+        let end = end.ok_or_else(|| {
+            Error::response("obj_id", first.into(), None, format!("{log_count:#x} bits of numbers from there on"))
+        })?;
+        Ok(Arc::new(ReservedQpns { object, numbers: first..end }))
     }
 
     /// The numbers.

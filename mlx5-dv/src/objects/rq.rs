@@ -146,7 +146,7 @@ impl RqOptions {
         // A WQE of a striding queue is a link and one element.
         let segments = if self.strides.is_some() { 2 } else { self.sges.max(1) };
         let stride = (SEGMENT as u64 * u64::from(segments)).next_power_of_two();
-        let most = 1u64 << general.log_max_stride_sz_rq().min(63);
+        let most = 1u64 << general.log_max_stride_sz_rq().min(LOG_MOST_STRIDE);
         if stride > most {
             return Err(Invalid::WqeTooLong {
                 what: "sges",
@@ -158,6 +158,11 @@ impl RqOptions {
             });
         }
         let log_stride = stride.trailing_zeros().max(general.log_min_stride_sz_rq().into());
+        if 1 << log_stride > most {
+            // Only a faulty card has such a limit.
+            let (given, limit) = (general.log_min_stride_sz_rq().into(), 0..=most.ilog2().into());
+            return Err(Invalid::out_of_range("log_min_stride_sz_rq", given, limit, "log_max_stride_sz_rq"));
+        }
         // A ring consists of whole WQEBBs.
         let least = (WQEBB as u64) >> log_stride;
         let wqes = u64::from(self.wqes.max(1)).max(least).next_power_of_two();
@@ -165,6 +170,9 @@ impl RqOptions {
         Ok((wqes.trailing_zeros(), log_stride))
     }
 }
+
+/// Most that `log_wq_stride`, which has four bits, can say.
+const LOG_MOST_STRIDE: u8 = 15;
 
 /// A receive queue of Ethernet frames. PRM "Receive Queue Context".
 ///
@@ -204,6 +212,7 @@ impl Rq {
     pub fn create(pd: &Arc<Pd>, cq: &Arc<Cq>, options: RqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("a receive queue's PD and CQ", device, [cq.device()])?;
+        cq.admit()?;
         let (general, ethernet) = ethernet_caps(device.caps())?;
         let ts_format = chosen_timestamps(options.real_time, general.rq_ts_format(), "rq_ts_format")?;
         if options.strip_vlan && !ethernet.vlan_cap() {

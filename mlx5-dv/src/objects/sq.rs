@@ -171,6 +171,7 @@ impl Sq {
     ) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("a send queue's PD, UAR, TIS and CQ", device, [uar.device(), tis.device(), cq.device()])?;
+        cq.admit()?;
         let (general, ethernet) = ethernet_caps(device.caps())?;
         let ts_format = chosen_timestamps(options.real_time, general.sq_ts_format(), "sq_ts_format")?;
         let inline_mode = inline_mode(device, &ethernet)?;

@@ -161,9 +161,10 @@ impl Srq {
     pub fn create_xrc(pd: &Arc<Pd>, domain: &Arc<Xrcd>, cq: &Arc<Cq>, options: SrqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("an SRQ's PD, XRC domain and CQ", device, [domain.device(), cq.device()])?;
+        cq.admit()?;
         let index = user_index(options.user_index, device.caps())?;
         let (log_size, log_stride) = options.layout(device.caps())?;
-        let memory = RingMemory::new(pd, 1 << (log_size + log_stride), 0)?;
+        let mut memory = RingMemory::new(pd, 1 << (log_size + log_stride), 0)?;
         let (object, srqn) = match (device.access().kernel_verbs(), domain.kernel_handle()) {
             (Some(kernel), Some(xrcd)) => {
                 let sges = options.sges.max(1).into();
@@ -193,7 +194,12 @@ impl Srq {
                     .cqn(cq.cqn())
                     .user_index(index)
                     .pd(pd.pdn());
-                Self::create_xrc_object(device, &memory, context)?
+                Self::create_xrc_object(device, &memory, context).inspect_err(|error| {
+                    // The context lists pages, so firmware destroys the umem though the queue uses it.
+                    if matches!(error, Error::Command(failed) if failed.may_be_done()) {
+                        memory.leak();
+                    }
+                })?
             }
         };
         let xrc = Some((Arc::clone(domain), Arc::clone(cq)));
@@ -212,7 +218,7 @@ impl Srq {
         let mut create = CreateXrcSrqIn::default();
         create.w().xrc_srq_context_entry(&context);
         // SAFETY: names pages and record of `memory` alone, which is the queue's, registered as a umem meanwhile. It
-        // is kept beside the object, destroyed after it, and leaked where that fails.
+        // is kept beside the object, destroyed after it, and leaked where that fails, or where there is no reply.
         let created = unsafe {
             Object::create_over_memory(device, &WithTail::new(create, pages), "an XRC SRQ", |out| {
                 let mut end = DestroyXrcSrqIn::default();

@@ -59,8 +59,9 @@ pub struct Uar {
     blue_flame: Mutex<Holder>,
     /// Of [`AnyDoorbell`](super::AnyDoorbell)s.
     copies: Copies,
-    freed: bool,
-    handle: UarHandle,
+    index: u32,
+    /// `None` once it is freed.
+    handle: Option<UarHandle>,
     device: Arc<Device>,
 }
 
@@ -123,15 +124,15 @@ impl Uar {
             copies,
             shared_plain: OnceLock::new(),
             blue_flame: Mutex::new(Holder::Nobody),
-            freed: false,
-            handle,
+            index: handle.uar_page(),
+            handle: Some(handle),
             device: Arc::clone(device),
         }))
     }
 
     /// `uar_page` for contexts.
     pub fn index(&self) -> u32 {
-        self.handle.uar_page()
+        self.index
     }
 
     /// The card.
@@ -146,7 +147,8 @@ impl Uar {
 
     /// Whether stores are write combining: then the plain register cannot be used.
     pub fn is_write_combining(&self) -> bool {
-        self.is_mapped() && self.handle.cached() == UarMapping::WriteCombining
+        let cached = self.handle.as_ref().map(UarHandle::cached);
+        self.is_mapped() && cached == Some(UarMapping::WriteCombining)
     }
 
     /// Whether a queue with [`AnyDoorbell`](super::AnyDoorbell) copies what it posts alone.
@@ -161,12 +163,14 @@ impl Uar {
 
     /// The mapping of the page, if it could be mapped.
     pub(crate) fn mapping(&self) -> Option<&BarMapping> {
-        self.handle.mapping().filter(|mapping| mapping.len() >= uar::mmio::UAR_PAGE)
+        self.handle.as_ref()?.mapping().filter(|mapping| mapping.len() >= uar::mmio::UAR_PAGE)
     }
 
     /// Writes to a page that is not mapped.
     pub(crate) fn write(&self, offset: usize, value: u64) -> Result<(), Error> {
-        self.device.access().write_uar(&self.handle, offset, value)
+        // Queues that ring hold the page, which is freed after them.
+        let Some(handle) = &self.handle else { return Ok(()) };
+        self.device.access().write_uar(handle, offset, value)
     }
 
     /// The plain register under a lock.
@@ -210,11 +214,11 @@ impl Uar {
     }
 
     fn free(&mut self) -> Result<(), CommandError> {
-        if !self.freed {
-            self.device.access().free_uar(&self.handle)?;
-            self.freed = true;
-        }
-        Ok(())
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        self.device.access().free_uar(handle).map_err(|(handle, error)| {
+            self.handle = Some(handle);
+            error
+        })
     }
 }
 

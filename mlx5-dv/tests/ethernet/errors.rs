@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::objects::{
-    FlowActions, FlowGroup, FlowMatch, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
+    CqOptions, FlowActions, FlowGroup, FlowMatch, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
     TransportDomain, Uar,
 };
 use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags, Spread, SpreadOptions, StridingOptions, StridingQueue};
@@ -302,6 +302,12 @@ fn a_reset_that_fails_is_said_at_every_post_until_one_succeeds() {
     let refused = there.queue.receive(there.buffer(9)).unwrap_err();
     assert_eq!(refused.reason, RefusedReason::NotReset);
     drop(refused);
+    // The first of these resets the send queue, which in the second fails to start again.
+    for opcode in [Opcode::ModifyRq, Opcode::ModifySq] {
+        let fault = Fault::CommandStatus { opcode: Some(opcode.number() as u16), status: 1, syndrome: 0x1234 };
+        sim.handle(1).faults().inject(fault, Times::Count(1));
+        there.queue.reset().unwrap_err();
+    }
     assert_eq!(there.queue.reset().unwrap().len(), 2);
     there.queue.receive(there.buffer(9)).unwrap();
     end(sim, [here, there], &[]);
@@ -310,14 +316,16 @@ fn a_reset_that_fails_is_said_at_every_post_until_one_succeeds() {
 #[test]
 fn a_full_queue_says_so() {
     let (sim, mut here, there) = two();
-    let rq = Rq::create(&here.pd, here.queue.rq().cq(), RqOptions::default().wqes(4)).unwrap();
+    let uar = Uar::alloc(here.pd.device()).unwrap();
+    let cq = CompletionQueue::create(&uar, CqOptions::default().entries(4)).unwrap();
+    let rq = Rq::create(&here.pd, cq.cq(), RqOptions::default().wqes(4)).unwrap();
     rq.ready().unwrap();
     let mut queue = rq.receive_queue().unwrap();
     let mut batch = queue.batch();
     // SAFETY: no frame is sent to it.
     let posted = (0..5).map(|i| unsafe { batch.receive(i, &[DataSegment { addr: 0, len: 64, lkey: 0 }]) });
     assert_eq!(posted.last(), Some(Err(PostError::Full(mlx5_dv::queue::Full))));
-    drop((queue, rq));
+    drop((queue, rq, cq, uar));
     for index in 0..31 {
         let buffer = here.buffer(index);
         here.queue.receive(buffer).unwrap();

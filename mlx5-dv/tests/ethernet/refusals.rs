@@ -2,10 +2,10 @@
 
 use mlx5_dv::Mac;
 use mlx5_dv::objects::{
-    FlowGroup, FlowMatch, FlowMatcher, FlowRule, FlowTable, Rq, RqOptions, Sq, SqOptions, Tis, TisOptions,
+    FlowGroup, FlowMatch, FlowMatcher, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tis, TisOptions,
     TransportDomain, Uar,
 };
-use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
 use mlx5_dv::queue::{AnyDoorbell, CompletionQueue, DataSegment, PostError, RefusedReason};
 use mlx5_open::Sim;
 use mlx5_sim::profile::Profile;
@@ -68,6 +68,19 @@ fn frames_that_the_port_does_not_pass_are_not_posted() {
     assert!(refused.to_string().contains("see Options::mtu"), "{refused}");
     assert_eq!((refused.buffer.unwrap().len(), here.queue.in_flight()), (most + 1, (0, 0)));
     end(sim, [here, there], &[]);
+}
+
+#[test]
+fn a_card_whose_least_stride_is_beyond_its_most_is_refused_by_the_capabilitys_name() {
+    for least in [16, 31] {
+        let mut profile = Profile::default();
+        profile.general_max.w().log_min_stride_sz_rq(least);
+        profile.general_current.w().log_min_stride_sz_rq(least);
+        let sim = Sim::builder().profile(profile).build().unwrap();
+        let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
+        let refused = EthernetQueue::new(&pd, EthernetOptions::default()).unwrap_err().to_string();
+        assert!(refused.contains("log_min_stride_sz_rq") && refused.contains(&least.to_string()), "{refused}");
+    }
 }
 
 #[test]

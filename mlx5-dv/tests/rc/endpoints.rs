@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mlx5_dv::objects::{AccessFlags, ExclusiveRegion, MemoryRegion};
 use mlx5_dv::queue::{
-    Completion, ConnectionOptions, Endpoint, EndpointDone, PostError, RefusedReason, RemoteAddress, WrFlags,
+    Completion, ConnectionOptions, Endpoint, EndpointDone, Full, PostError, RefusedReason, RemoteAddress, WrFlags,
 };
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::CqeSyndrome;
@@ -413,4 +413,32 @@ fn an_endpoint_whose_reset_failed_keeps_its_buffers_until_one_succeeds() {
     refuse();
     other.reset().unwrap_err();
     assert_reset_before_freed(card, (one, other), memory);
+}
+
+/// A ring is rounded up, and holds more short work requests than `send_depth` of the longest.
+#[test]
+fn as_many_writes_as_the_ring_takes_have_room_for_their_completions() {
+    let card = Card::new();
+    let mut options = ConnectionOptions::default();
+    (options.send_depth, options.recv_depth, options.inline_bytes) = (100, 100, 200);
+    let mut one = Endpoint::new(&card.region(LEN), options.clone()).unwrap();
+    let mut other = Endpoint::new(&card.region(LEN), options).unwrap();
+    other.connect(&one.local().unwrap()).unwrap();
+    one.connect(&other.local().unwrap()).unwrap();
+    one.region().write(8, b"the last");
+    let target = RemoteAddress { addr: other.region().addr(), rkey: other.region().rkey() };
+    let mut batch = one.sends().unwrap();
+    for i in 0..511 {
+        batch.write(i, WrFlags::SIGNALLED, 0..8, target).unwrap();
+    }
+    batch.write(511, WrFlags::SIGNALLED, 8..16, target).unwrap();
+    assert_eq!(batch.write(512, WrFlags::SIGNALLED, 0..8, target), Err(PostError::Full(Full)));
+    batch.ring();
+    // The card is done with them before the first is polled.
+    let start = Instant::now();
+    while bytes(other.region(), 0, 8) != b"the last" {
+        assert!(start.elapsed() < SOON, "not all complete");
+        std::thread::yield_now();
+    }
+    (0..512).for_each(|i| assert_eq!(next(&mut one).0, i));
 }

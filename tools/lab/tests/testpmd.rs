@@ -119,8 +119,8 @@ impl Rig {
         let (dpdk, linuxptp) = (Software::dpdk()?, Software::linuxptp()?);
         let build = Build::dev(&["mlx5"], &[])?;
         // The third function of that wire is for ourselves.
-        let near = Model::start(&build, 3, &["--real-time-clock", "--profile", "connectx7"])?;
-        let far = Model::start(&build, 2, &[])?;
+        let near = Model::start(&build, 3, &["--real-time-clock", "--profile", "connectx7", "--watch-receives"])?;
+        let far = Model::start(&build, 2, &["--watch-receives"])?;
         let programs = tempfile::tempdir()?;
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/timed_frames.c");
         verbs_program(&source, &programs.path().join("timed_frames"))?;

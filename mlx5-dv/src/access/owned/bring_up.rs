@@ -17,7 +17,7 @@ use mlx5_prm::reg::{HostEndianness, RegisterId};
 
 use super::caps::{check_caps, set_hca_cap};
 use super::command::CommandQueue;
-use super::event_loop::Shared;
+use super::event_loop::{MOST_PAGES, Shared};
 use super::event_queue::{EventQueue, EventRing};
 use super::events::Events;
 use super::lending::{Idle, Interrupt};
@@ -41,7 +41,7 @@ const ISSI: u16 = 1;
 /// Interval for polling firmware's start: an eighth of the time spent so far, within these bounds.
 const READY_POLL: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_millis(2);
 /// Pages that firmware may ask for: a signed number that must not be negative.
-const PAGES: RangeInclusive<u64> = 0..=i32::MAX as u64;
+const PAGES: RangeInclusive<u64> = 0..=MOST_PAGES as u64;
 /// Log of the entries of the asynchronous EQ, and of each completion EQ.
 const LOG_ASYNC_EQ: u8 = 9;
 const LOG_COMPLETION_EQ: u8 = 11;
@@ -229,7 +229,9 @@ fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
     let out = card.run(&FirmwarePages::query_command(phase, embedded), "")?;
     let (owner, wanted) = (PageOwner { function: out.function_id(), embedded }, out.num_pages() as i32);
     let mut left = usize::try_from(wanted)
-        .map_err(|_| Error::response("num_pages", out.num_pages().into(), PAGES, format!("for phase {phase:?}")))?;
+        .ok()
+        .filter(|wanted| wanted + card.pages.held() <= MOST_PAGES)
+        .ok_or_else(|| Error::response("num_pages", out.num_pages().into(), PAGES, format!("for phase {phase:?}")))?;
     if phase == Phase::Boot {
         card.done(Step::Pages);
     }
@@ -309,7 +311,7 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
             Ok(reply) => reply,
             Err(error) => {
                 // Without a reply, firmware may still create an EQ in this memory.
-                if error.status().is_none() && !error.is_dead() {
+                if error.may_be_done() {
                     lock(&card.kept).push(ring.into_memory());
                 }
                 return Err(error.into());
@@ -321,8 +323,9 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     let general: Option<CmdHcaCap> = caps.current(CapPage::General);
     let has_targets = general.is_some_and(|general| general.dct());
     let of_targets = if has_targets { &DCT_EVENTS[..] } else { &[] };
-    let async_eq = create(LOG_ASYNC_EQ, 0, &[&ASYNC_EVENTS, of_targets].concat())?;
+    // First what fails without a command: an EQ that exists keeps its memory.
     let events = start_events(card, commands)?;
+    let async_eq = create(LOG_ASYNC_EQ, 0, &[&ASYNC_EVENTS, of_targets].concat())?;
     events.adopt(async_eq, fds.next());
     *lock(&card.events) = Some(events);
     card.done(Step::EventQueues);

@@ -20,7 +20,7 @@ use crate::access::subscribers::Subscribers;
 use crate::error::{CommandError, Death};
 
 /// Most pages that firmware may hold: 4 GiB. A larger demand is a firmware error.
-const MOST_PAGES: usize = 1 << 20;
+pub(super) const MOST_PAGES: usize = 1 << 20;
 /// Most requests of firmware's that wait to be served. It has one at a time for each function.
 const MOST_JOBS: usize = 1 << 16;
 /// How long a completed command of the loop may go unnoticed when its event is lost.

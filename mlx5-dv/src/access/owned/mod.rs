@@ -189,7 +189,7 @@ impl Access for Owned {
         // SAFETY: as above.
         match unsafe { self.execute(command) } {
             Ok(_) => Ok(()),
-            Err(error) if error.is_dead() => Ok(()),
+            Err(error) if error.frees_memory() => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -212,7 +212,7 @@ impl Access for Owned {
             Ok(out) => Ok(UmemHandle::new(out.reply.umem_id(), ObjectHandle(0), memory)),
             Err(error) => {
                 // Without a reply, the card may still create the umem.
-                if error.status().is_none() && !error.is_dead() {
+                if error.may_be_done() {
                     std::mem::forget(memory);
                 }
                 Err(error.into())
@@ -242,7 +242,7 @@ impl Access for Owned {
         match mapping {
             Ok(mapping) => Ok(handle.mapped(mapping)),
             Err(error) => {
-                if let Err(error) = self.free_uar(&handle) {
+                if let Err((_, error)) = self.free_uar(handle) {
                     tracing::warn!(%error, "UAR page lost");
                 }
                 Err(error)
@@ -250,12 +250,12 @@ impl Access for Owned {
         }
     }
 
-    fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError> {
+    fn free_uar(&self, uar: UarHandle) -> Result<(), (UarHandle, CommandError)> {
         let mut dealloc = DeallocUarIn::default();
         dealloc.w().uar(uar.uar_page());
         let command = RawCommand::new(&dealloc, format!("UAR {:#x}", uar.uar_page()));
         // SAFETY: names no memory but the register page that the handle owns.
-        unsafe { self.destroy(uar.handle(), command) }
+        unsafe { self.destroy(uar.handle(), command) }.map_err(|error| (uar, error))
     }
 
     fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error> {

@@ -9,8 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use memmap2::MmapOptions;
@@ -89,7 +88,8 @@ type Work = Box<dyn FnOnce(&mut Client) + Send>;
 struct Server {
     socket: PathBuf,
     work: mpsc::Sender<Work>,
-    gone: AtomicBool,
+    /// How the connection was lost.
+    lost: OnceLock<io::ErrorKind>,
     patience: Duration,
 }
 
@@ -122,7 +122,7 @@ impl Server {
             let _ = client.shutdown();
         })?;
         let info = connected.recv_timeout(patience).map_err(|_| timed_out(patience))??;
-        Ok((Server { socket: socket.into(), work, gone: AtomicBool::new(false), patience }, info))
+        Ok((Server { socket: socket.into(), work, lost: OnceLock::new(), patience }, info))
     }
 
     /// Runs `work` on the client's thread. After a failure no more requests are sent: the stream may be out of step.
@@ -130,8 +130,10 @@ impl Server {
         &self,
         work: impl FnOnce(&mut Client) -> Result<T, vfio_user::Error> + Send + 'static,
     ) -> io::Result<T> {
-        if self.gone.load(Ordering::Acquire) {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "the connection to the device's server is lost"));
+        if let Some(how) = self.lost.get() {
+            // A server that did not answer in time is still there, and may go on.
+            let kind = if *how == io::ErrorKind::TimedOut { *how } else { io::ErrorKind::NotConnected };
+            return Err(io::Error::new(kind, "the connection to the device's server is lost"));
         }
         let (reply, answer) = mpsc::sync_channel(1);
         let work: Work = Box::new(move |client| {
@@ -144,8 +146,8 @@ impl Server {
             },
             Err(_) => Err(io::Error::other("the client's thread ended")),
         };
-        if result.is_err() {
-            self.gone.store(true, Ordering::Release);
+        if let Err(error) = &result {
+            let _ = self.lost.set(error.kind());
         }
         result
     }
@@ -329,6 +331,7 @@ mod tests {
     use mlx5_sim::serve::vfio_user::serve;
 
     use super::*;
+    use crate::objects::{AccessFlags, MemoryRegion, Pd};
     use crate::{Device, Options};
 
     #[test]
@@ -351,7 +354,7 @@ mod tests {
     #[test]
     fn a_server_s_file_has_no_part_behind_the_end_of_all_files() {
         let (work, _queue) = mpsc::channel();
-        let server = Server { socket: PathBuf::new(), work, gone: AtomicBool::new(false), patience: PATIENCE };
+        let server = Server { socket: PathBuf::new(), work, lost: OnceLock::new(), patience: PATIENCE };
         let file = Some((Arc::new(tempfile::tempfile().expect("a file")), u64::MAX - 4095));
         let bar = ServedBar { server: Arc::new(server), size: 1 << 20, areas: vec![(0, 1 << 20)], file };
         let error = bar.map(4096, 4096).expect_err("it would start at byte 2^64");
@@ -375,6 +378,8 @@ mod tests {
         let card = Card::builder().strict(true).build().expect("a card");
         let _service = serve(card.function(0), path.clone()).expect("a server");
         let device = Device::open(open_within(&path, patience).ok()?, Options::default()).ok()?;
+        let pd = Pd::alloc(&device).expect("a protection domain");
+        let region = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).expect("a region");
 
         let (release, released) = mpsc::channel::<()>();
         let (still, is_still) = mpsc::channel();
@@ -389,7 +394,9 @@ mod tests {
         let begin = Instant::now();
         let error = device.execute(&NopIn::default(), "").expect_err("nobody executes it");
         assert!(error.is_dead() && error.to_string().contains("did not answer"), "{error}");
-        drop(device);
+        // It may go on, and write there.
+        assert!(!error.frees_memory() && region.destroy().is_err());
+        drop((pd, device));
         let took = begin.elapsed();
         drop(release);
         held.join().expect("a card that goes on");

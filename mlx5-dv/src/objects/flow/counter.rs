@@ -68,7 +68,11 @@ impl FlowCounters {
             end.w().flow_counter_id(out.flow_counter_id());
             (end, format!("flow counter {:#x}", out.flow_counter_id()))
         })?;
-        Ok(Arc::new(FlowCounters { first: out.flow_counter_id(), len, object }))
+        let first = out.flow_counter_id();
+        if first.checked_add(len).is_none() {
+            return Err(Error::response("flow_counter_id", first.into(), None, format!("the first of {len}")));
+        }
+        Ok(Arc::new(FlowCounters { first, len, object }))
     }
 
     /// Number of counters.

@@ -45,6 +45,8 @@ impl QueuePair {
     ) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("a queue pair's PD, UAR and CQs", device, [uar.device(), send_cq.device(), recv_cq.device()])?;
+        send_cq.admit()?;
+        recv_cq.admit()?;
         let kind = kind(options.service, device)?;
         if let Some(srq) = &options.srq {
             one_device("a queue pair and its SRQ", device, [srq.device()])?;

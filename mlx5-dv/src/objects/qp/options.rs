@@ -191,6 +191,13 @@ impl QpOptions {
     pub(crate) fn check(&self, caps: &Caps) -> Result<(), Invalid> {
         Layout::of(self, caps).map(drop)
     }
+
+    /// How many work requests a queue pair of a card with `caps` can have in flight, each with a completion: its rings
+    /// are rounded up, and have room for more short ones than for those of the longest.
+    pub(crate) fn most_in_flight(&self, caps: &Caps) -> Result<u32, Invalid> {
+        let Layout { log_rq_size, log_sq_size, .. } = Layout::of(self, caps)?;
+        Ok([log_rq_size, log_sq_size].into_iter().flatten().map(|log_size| 1 << log_size).sum())
+    }
 }
 
 /// The rings of a queue pair: receive ring, then send ring. PRM "Work Queue Structure".

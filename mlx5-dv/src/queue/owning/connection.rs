@@ -445,7 +445,7 @@ impl<S: Connected> Drop for Connection<S> {
         // Until the queue pair is reset, the card may still write the buffers, and register keys. A dead card cannot:
         // its DMA was stopped before its death was reported.
         if let Err(error) = self.link.qp.reset()
-            && !error.is_dead()
+            && !error.frees_memory()
         {
             tracing::error!(%error, "a connection could not be reset; its buffers in flight are leaked");
             self.in_flight.leak();

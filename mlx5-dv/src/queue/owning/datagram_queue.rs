@@ -247,7 +247,7 @@ impl Drop for DatagramQueue {
         }
         // As for a `Connection`.
         if let Err(error) = self.qp.reset()
-            && !error.is_dead()
+            && !error.frees_memory()
         {
             tracing::error!(%error, "a queue pair of datagrams could not be reset; its buffers in flight are leaked");
             self.in_flight.leak();

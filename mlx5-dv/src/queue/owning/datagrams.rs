@@ -97,7 +97,7 @@ impl DatagramOptions {
 /// A queue pair for datagrams in RST, with its own UAR page, and its completion queue.
 pub(super) fn queue_pair(pd: &Arc<Pd>, options: &DatagramOptions) -> Result<(Arc<QueuePair>, CompletionQueue), Error> {
     let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
-    let entries = options.send_depth.saturating_add(options.recv_depth);
+    let entries = options.queue_pair().most_in_flight(pd.device().caps())?;
     let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
     cq_options.events = options.events;
     let cq = CompletionQueue::create(&uar, cq_options.beside(pd))?;
@@ -256,7 +256,7 @@ impl Drop for DatagramEndpoint {
         }
         // As for an `Endpoint`.
         if let Err(error) = self.qp.reset()
-            && !error.is_dead()
+            && !error.frees_memory()
         {
             tracing::error!(%error, "a queue pair of datagrams could not be reset; its region and buffers are leaked");
             self.buffers.leak();

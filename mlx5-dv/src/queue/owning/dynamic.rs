@@ -45,6 +45,7 @@ impl DcReceiver {
         let cq = CompletionQueue::create(&uar, cq_options.entries(entries).beside(pd))?;
         let srq = Srq::create(pd, receives)?;
         let dct = Dct::create(pd, &srq, cq.cq(), target)?;
+        cq.cq().close();
         Ok(DcReceiver { dct, receiver: SharedReceiver::new(srq, cq)? })
     }
 

@@ -133,7 +133,7 @@ impl<S: Connected> Endpoint<S> {
     /// # Errors
     /// As for [`Connection::of_service`](crate::queue::Connection::of_service).
     pub fn of_service(region: &Arc<MemoryRegion>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
-        let link = Link::on(region.pd(), uar, options)?;
+        let link = Link::full_on(region.pd(), uar, options)?;
         let receives = Held::new(link.queues.receive.as_ref().map_or(0, ReceiveQueue::capacity));
         let buffers = HeldBuffers { receives, sends: Held::default() };
         Ok(Endpoint { window: Window::of(region), link, buffers, region: Arc::clone(region) })
@@ -265,7 +265,7 @@ impl<S: Connected> Drop for Endpoint<S> {
         // Until the queue pair is reset, the card may still use the memory. A dead card cannot: its DMA was stopped
         // before its death was reported.
         if let Err(error) = self.link.qp.reset()
-            && !error.is_dead()
+            && !error.frees_memory()
         {
             tracing::error!(%error, "an endpoint could not be reset; its memory region and buffers are leaked");
             self.buffers.leak();

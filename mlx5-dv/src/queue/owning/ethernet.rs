@@ -191,6 +191,7 @@ impl EthernetQueue {
         (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
         rq_options.real_time = options.real_time;
         let rq = Rq::create(pd, cq.cq(), rq_options)?;
+        cq.cq().close();
         let tir = Tir::create_with(domain, &rq, options.lro)?;
         let mut queue = EthernetQueue {
             in_flight: InFlight::of_several(
@@ -516,9 +517,8 @@ impl EthernetQueue {
         self.sq.reset()?;
         self.rq.reset()?;
         self.met = None;
-        let buffers = self.in_flight.drain().collect();
         self.start()?;
-        Ok(buffers)
+        Ok(self.in_flight.drain().collect())
     }
 }
 
@@ -583,7 +583,7 @@ impl Drop for EthernetQueue {
         // The card may write the buffers until the queues are reset. A dead card cannot: its DMA was stopped before its
         // death became known.
         if let Err(error) = self.sq.reset().and_then(|()| self.rq.reset())
-            && !error.is_dead()
+            && !error.frees_memory()
         {
             tracing::error!(%error, "queues of frames could not be reset; their buffers in flight are leaked");
             self.in_flight.leak();

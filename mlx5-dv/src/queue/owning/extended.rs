@@ -41,6 +41,7 @@ impl XrcReceiver {
         let entries = options.wqes.saturating_add(1).next_power_of_two();
         let cq = CompletionQueue::create(&uar, cq_options.entries(entries).for_xrc().beside(pd))?;
         let srq = Srq::create_xrc(pd, domain, cq.cq(), options)?;
+        cq.cq().close();
         Ok(XrcReceiver { receiver: SharedReceiver::new(srq, cq)? })
     }
 

@@ -162,7 +162,7 @@ impl Forwarder {
         self.queue = None;
         match self.source.sq().reset() {
             // A dead card sends nothing: its DMA was stopped before its death became known.
-            Err(error) if !error.is_dead() => Err(error),
+            Err(error) if !error.frees_memory() => Err(error),
             stopped => {
                 self.held.release_all();
                 stopped
@@ -174,7 +174,7 @@ impl Forwarder {
 impl Drop for Forwarder {
     fn drop(&mut self) {
         if let Err(error) = self.stop()
-            && !error.is_dead()
+            && !error.frees_memory()
         {
             tracing::error!(%error, "a forwarder could not be reset; its receive queue loses the buffers that it sends from");
         }

@@ -23,7 +23,7 @@ impl Drop for Orphan {
     fn drop(&mut self) {
         // A remote may access the regions until the key is destroyed.
         if let Err(error) = self.key.end()
-            && !error.is_dead()
+            && !error.frees_memory()
         {
             tracing::error!(%error, "a key of a remote was not destroyed; its regions are leaked");
             std::mem::forget(std::mem::take(&mut self.regions));

@@ -17,6 +17,10 @@ use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
 use crate::queue::send::service::Service;
 
+/// Most completions that one poll passes over, because the program gets nothing of them: more than most queues hold. A
+/// faulty card could keep a poll for ever with them.
+pub(super) const MOST_SKIPPED: usize = 1 << 16;
+
 /// A work queue that retires completions.
 pub(super) trait Retire {
     /// See [`SendQueue::retire`].

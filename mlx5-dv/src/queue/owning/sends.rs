@@ -130,8 +130,10 @@ impl<S: Service<Object = QueuePair>> Drop for Sends<S> {
             return;
         }
         // Until the queue pair is reset, the card may still access the buffers, and change keys. A dead card cannot.
-        if self.qp.reset().is_err() && self.cq.cq().death().is_none() {
-            tracing::error!("{} was not reset; its buffers in flight are leaked", self.what);
+        if let Err(error) = self.qp.reset()
+            && !error.frees_memory()
+        {
+            tracing::error!(%error, "{} was not reset; its buffers in flight are leaked", self.what);
             self.in_flight.leak();
         }
     }

@@ -148,27 +148,39 @@ pub(super) struct Link<S: Connected = Messages> {
     psn: u32,
 }
 
+fn qp_options<S: Connected>(options: &ConnectionOptions) -> QpOptions {
+    let mut qp_options = QpOptions::default()
+        .wqes(options.send_depth, options.recv_depth)
+        .sges(options.send_sges, options.recv_sges)
+        .inline_bytes(options.inline_bytes);
+    (qp_options.service, qp_options.real_time) = (S::SERVICE, options.real_time);
+    qp_options.counter = options.counter.clone();
+    qp_options
+}
+
 impl<S: Connected> Link<S> {
     /// Creates a queue pair in INIT: receives may be posted.
     pub(super) fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
-        Self::on(pd, &uar, options)
+        let most = options.send_depth.saturating_add(options.recv_depth);
+        Self::on(pd, &uar, options, most)
     }
 
-    /// As [`new`](Self::new), but rings through `uar`, which others may use, too.
-    pub(super) fn on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
-        let entries = options.send_depth.saturating_add(options.recv_depth).saturating_add(UNREPORTED_CQES);
+    /// As [`new`](Self::new), but rings through `uar`, which others may use, too, and has as many work requests in
+    /// flight as the rings hold.
+    pub(super) fn full_on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
+        let most = qp_options::<S>(&options).most_in_flight(pd.device().caps())?;
+        Self::on(pd, uar, options, most)
+    }
+
+    /// With `most` work requests in flight.
+    fn on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions, most: u32) -> Result<Self, Error> {
+        let entries = most.saturating_add(UNREPORTED_CQES);
         let mut cq_options =
             CqOptions::default().entries(entries).vector(options.vector).moderation(options.moderation);
         cq_options.events = options.events;
         let cq = CompletionQueue::create(uar, cq_options.beside(pd))?;
-        let mut qp_options = QpOptions::default()
-            .wqes(options.send_depth, options.recv_depth)
-            .sges(options.send_sges, options.recv_sges)
-            .inline_bytes(options.inline_bytes);
-        (qp_options.service, qp_options.real_time) = (S::SERVICE, options.real_time);
-        qp_options.counter = options.counter.clone();
-        let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), qp_options)?;
+        let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), qp_options::<S>(&options))?;
         let mut link = Link { qp, queues: Queues { send: None, receive: None, cq }, options, psn: 0 };
         link.init()?;
         Ok(link)

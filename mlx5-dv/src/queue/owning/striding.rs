@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::listening::Listening;
+use super::queues::MOST_SKIPPED;
 use super::senders::Senders;
 use crate::deadline::Deadline;
 use crate::device::Device;
@@ -299,6 +300,7 @@ impl<C: Receives> StridingQueue<C> {
         (rq_options.strip_vlan, rq_options.counter) = (options.strip_vlan, options.counter);
         rq_options.real_time = options.real_time;
         let rq = Rq::create(pd, cq.cq(), rq_options)?;
+        cq.cq().close();
         let (joins, places) = (options.lro.is_some(), Box::new([Place::default(); MOST]));
         let tir = Tir::create_with(&TransportDomain::alloc(pd.device())?, &rq, options.lro)?;
         let count = posted.saturating_add(options.spare) as usize;
@@ -456,11 +458,8 @@ impl<C: Receives> StridingQueue<C> {
     /// As [`poll`](Self::poll), for whatever comes.
     #[inline(never)]
     fn poll_other(&mut self) -> Result<Option<Packet>, PacketError> {
-        loop {
-            let Some(result) = self.cq.poll() else {
-                self.refill_if_due();
-                return Ok(None);
-            };
+        for _ in 0..MOST_SKIPPED {
+            let Some(result) = self.cq.poll() else { break };
             let Some(receive) = &mut self.receive else { continue };
             let strided = receive.take(&result)?;
             let packet = self.slabs.get(strided.wr_id as usize).map(Arc::clone).zip(strided.packet);
@@ -476,6 +475,8 @@ impl<C: Receives> StridingQueue<C> {
                 return Ok(Some(Packet { slab, at: bytes.start as u32, len: bytes.len() as u32, completion }));
             }
         }
+        self.refill_if_due();
+        Ok(None)
     }
 
     /// Frames that are there, at most `most` and 64, each a slice. They are lent until the queue is used again, and may
@@ -520,7 +521,8 @@ impl<C: Receives> StridingQueue<C> {
         if most == 0 {
             return Ok((None, Found::NONE));
         }
-        while let Some(result) = self.cq.poll() {
+        for _ in 0..MOST_SKIPPED {
+            let Some(result) = self.cq.poll() else { break };
             let Some(receive) = &mut self.receive else { continue };
             let strided = receive.take(&result)?;
             if strided.is_last {
@@ -722,7 +724,7 @@ impl<C: Receives> Drop for StridingQueue<C> {
         // The card may write the buffers until the queue is reset. A dead card cannot: its DMA was stopped before its
         // death became known.
         if let Err(error) = self.rq.reset()
-            && !error.is_dead()
+            && !error.frees_memory()
         {
             tracing::error!(%error, "a striding receive queue could not be reset; its buffers are leaked");
             std::mem::forget(std::mem::take(&mut self.slabs));

@@ -63,7 +63,8 @@ impl Net {
         let dir = tempfile::Builder::new().prefix("mlx5-wire-").tempdir()?;
         let wire = dir.path().join("wire");
         let iperf = Software::iperf()?;
-        let model = Model::start(&build()?, 3, &["--wire", wire.to_str().ok_or("a path in UTF-8")?])?;
+        let model =
+            Model::start(&build()?, 3, &["--wire", wire.to_str().ok_or("a path in UTF-8")?, "--watch-receives"])?;
         // The third is for a process on the host.
         let [first, second, _] = model.sockets() else { return Err("three sockets".into()) };
         let guest =

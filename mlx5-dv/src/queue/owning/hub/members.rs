@@ -68,6 +68,11 @@ impl<T> Members<T> {
         Some(ConnectionId { slot, generation: self.slots.get(slot as usize)?.generation })
     }
 
+    /// The ID of the next member once `id` is removed; `None` if there is no such member.
+    pub(super) fn renewed(&self, id: ConnectionId) -> Option<ConnectionId> {
+        self.get(id).map(|_| ConnectionId { generation: id.generation.wrapping_add(1), ..id })
+    }
+
     /// Adds `member` with the ID that [`next`](Self::next) returned.
     pub(super) fn insert(&mut self, member: T) {
         if let Some(slot) = self.free.pop() {

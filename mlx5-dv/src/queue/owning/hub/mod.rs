@@ -15,6 +15,7 @@ use mlx5_prm::layout::Layout;
 
 use super::batch::{ConnectionBatch, alone};
 use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED_CQES};
+use super::queues::MOST_SKIPPED;
 use super::receives::Receives;
 use super::setup::{self, ConnectionOptions, Peer};
 use crate::access::AsyncEvent;
@@ -244,12 +245,27 @@ impl<C> Hub<C> {
             let (entries, mend) = (self.options.connections.into(), "let one leave, or Hub::grow");
             Invalid::NoRoom { object: "the hub".into(), entries, mend }
         })?;
+        let qp = self.create_queue_pair(id)?;
+        self.admit(id, qp, context);
+        Ok(id)
+    }
+
+    /// The queue pair of the connection that will be `id`, in INIT.
+    fn create_queue_pair(&self, id: ConnectionId) -> Result<Arc<QueuePair>, Error> {
         let each = &self.options.each;
         let options = qp_options(each).srq(self.shared.srq()).user_index(id.user_index());
         let qp = QueuePair::create(&self.pd, &self.uar, self.cq.cq(), self.cq.cq(), options)?;
         qp.init(&InitAttributes { remote_access: each.remote_access, ..InitAttributes::default() })?;
+        Ok(qp)
+    }
+
+    /// Adds the member that is to be `id`.
+    fn admit(&mut self, id: ConnectionId, qp: Arc<QueuePair>, context: C) {
+        let each = &self.options.each;
         let (qpn, psn) = (qp.qpn(), setup::first_psn(&qp, each));
         let in_flight = InFlight::of_several((each.send_depth, each.send_sges), (0, 1));
+        // What they say of this number was an earlier queue pair's.
+        self.take_events();
         self.by_qpn.insert(qpn, id);
         self.members.insert(Member {
             context,
@@ -261,7 +277,6 @@ impl<C> Hub<C> {
             send: None,
             qp,
         });
-        Ok(id)
     }
 
     /// The data that the remote needs to connect. Errors: [`Error::Invalid`] if `gid_index` is not in the GID table, or
@@ -462,17 +477,22 @@ impl<C> Hub<C> {
 
     /// The next completion of a present connection.
     fn poll_card(&mut self) -> Result<Option<(ConnectionId, Done)>, RetireError> {
-        loop {
+        for _ in 0..MOST_SKIPPED {
             let Some(result) = self.cq.poll() else { return Ok(None) };
             if let Some(next) = self.finish(result)? {
                 return Ok(Some(next));
             }
         }
+        Ok(None)
     }
 
     /// What completed with `result`. `None` for a receive of a connection that has left, which is posted again, and for
     /// a send that is not to be reported.
     fn finish(&mut self, result: Result<Completion, WorkError>) -> Result<Option<(ConnectionId, Done)>, RetireError> {
+        if result.is_err() {
+            // When many connections end at once, not all their events have room in the channel.
+            self.take_events();
+        }
         let (work, user_index) = match &result {
             Ok(completion) => (completion.work, completion.user_index),
             Err(error) => (error.work, error.user_index),
@@ -559,8 +579,10 @@ impl<C> Hub<C> {
     /// destroys it. Later polls return completions of other connections.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it has left already; [`Error::Command`] if firmware refuses: then it stays;
-    /// [`Error::InvalidResponse`] as for [`poll`](Self::poll).
+    /// [`Error::Invalid`] if it has left already; [`Error::Command`] if firmware refuses to take it to ERR: then it
+    /// stays. If firmware refuses to destroy the queue pair, or somebody else holds it, the connection has left, and its
+    /// buffers in flight, which the card may still have, are leaked. [`Error::InvalidResponse`] as for
+    /// [`poll`](Self::poll).
     pub fn leave(&mut self, connection: ConnectionId) -> Result<Left<C>, Error> {
         match self.member(connection)?.qp.to_error() {
             // The DMA of a dead card was stopped before its death became known.
@@ -585,6 +607,8 @@ impl<C> Hub<C> {
         drop(send);
         if let Err(error) = QueuePair::destroy(qp) {
             in_flight.leak();
+            // Of received messages, which nobody gets now.
+            done.into_iter().filter_map(|done: Done| done.buffer).for_each(|buffer| self.post_receive(buffer));
             return Err(match error.reason {
                 DestroyReason::Command(error) => error.into(),
                 DestroyReason::InUse(_) => {
@@ -601,10 +625,13 @@ impl<C> Hub<C> {
     /// Returns its ID, and the completions and buffers of the old one.
     ///
     /// # Errors
-    /// As for [`leave`](Self::leave) and [`join`](Self::join).
+    /// As for [`leave`](Self::leave), and for a queue pair that cannot be created: then the old connection stays.
     pub fn reset(&mut self, connection: ConnectionId) -> Result<(ConnectionId, Left<()>), Error> {
+        let id = self.members.renewed(connection).ok_or_else(has_left)?;
+        let qp = self.create_queue_pair(id)?;
         let Left { context, done, buffers } = self.leave(connection)?;
-        Ok((self.join(context)?, Left { context: (), done, buffers }))
+        self.admit(id, qp, context);
+        Ok((id, Left { context: (), done, buffers }))
     }
 
     /// Posts a work request, which is flushed, if quiet ones of `connection`, which is in error, may be done: the card
