@@ -53,7 +53,7 @@ fn each_barrier_is_the_instruction_it_promises() -> TestResult {
     Ok(())
 }
 
-/// The register is written by one instruction of 64 bytes.
+/// The register is written by one instruction of 64 bytes, after the ring's stores, and flushed before anything else.
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn blue_flame_stores_a_block_whole() -> TestResult {
@@ -63,6 +63,8 @@ fn blue_flame_stores_a_block_whole() -> TestResult {
     let [load, store] = vectors[..] else { panic!("{all:?} in\n{text}") };
     assert!(load.starts_with("ld1 {v0.2d-v3.2d}, ["), "{load}");
     assert!(store.starts_with("st1 {v0.2d-v3.2d}, ["), "{store}");
+    let order: Vec<_> = all.iter().filter(|one| *one == store || one.starts_with("dsb")).collect();
+    assert_eq!(order, ["dsb st", store, "dsb st"], "{all:?}");
     Ok(())
 }
 

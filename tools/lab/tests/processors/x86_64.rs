@@ -48,5 +48,9 @@ fn blue_flame_stores_a_block_in_ascending_order() -> TestResult {
     let stores: Vec<i64> = all.iter().filter_map(|instruction| displacement(instruction)).collect();
     let first = stores.first().copied().unwrap_or(0);
     assert_eq!(stores, [0, 16, 32, 48].map(|offset| first + offset), "{all:?} in\n{text}");
+    // Flushed behind the last: the next copy goes to the other buffer, and may overtake this one.
+    let last = all.iter().rposition(|instruction| displacement(instruction).is_some());
+    let flush = all.iter().rposition(|instruction| instruction.starts_with("sfence"));
+    assert!(flush > last, "{all:?}");
     Ok(())
 }

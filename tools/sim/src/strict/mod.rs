@@ -23,9 +23,9 @@
 //! early, or misinterpreting a timestamp, happens after the card is done. The destination of an RDMA read belongs to
 //! the card until the read completes, but software's stores to it cannot be told apart from the card's. Posting one
 //! receive buffer several times can be an error, as in an AF_XDP driver that released it twice (jtollet's
-//! KNOWN_ISSUES), or intended, as in `ibv_rc_pingpong`. So `RECEIVE_TWICE` must be [enabled](Strict::watch_receives), by
-//! `mlx5 sim --watch-receives`. It knows a queue pair's own ring and that of an Ethernet queue; what is linked, as in
-//! shared and in striding receive queues, it does not follow.
+//! KNOWN_ISSUES), or intended, as in `ibv_rc_pingpong`. So `RECEIVE_TWICE` must be [enabled](Strict::watch_receives),
+//! by `mlx5 sim --watch-receives`. It knows a queue pair's own ring and that of an Ethernet queue; what is linked, as
+//! in shared and in striding receive queues, it does not follow.
 
 pub mod rules;
 

@@ -580,8 +580,8 @@ impl<C> Hub<C> {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it has left already; [`Error::Command`] if firmware refuses to take it to ERR: then it
-    /// stays. If firmware refuses to destroy the queue pair, or somebody else holds it, the connection has left, and its
-    /// buffers in flight, which the card may still have, are leaked. [`Error::InvalidResponse`] as for
+    /// stays. If firmware refuses to destroy the queue pair, or somebody else holds it, the connection has left, and
+    /// its buffers in flight, which the card may still have, are leaked. [`Error::InvalidResponse`] as for
     /// [`poll`](Self::poll).
     pub fn leave(&mut self, connection: ConnectionId) -> Result<Left<C>, Error> {
         match self.member(connection)?.qp.to_error() {
