@@ -17,6 +17,7 @@ mod port;
 mod posts;
 mod qp;
 mod qp_progress;
+mod queue_name;
 mod rate;
 mod srq;
 mod streams;
@@ -43,7 +44,7 @@ pub use on_demand::{ABSENT_KEY, OnDemand};
 pub(crate) use on_demand::{Absent, PRESENT, READ as READ_PAGE, WRITE as WRITE_PAGE, page_rights};
 pub use port::{GidTable, RoceAddress, Vport};
 pub(crate) use port::{layout_of, mac_in};
-pub(crate) use posts::{Posts, QueueName};
+pub(crate) use posts::Posts;
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
 pub(crate) use qp::{GROUP_QPN, GSI_QPN};
 pub use qp_progress::RcState;
@@ -51,6 +52,7 @@ pub(crate) use qp_progress::{
     AtomicResult, Buffer, Connection, Consumed, FaultyMemory, HeldByQueue, Holder, Message, PendingAck, ReceiveFault,
     Reply, Requester, Responder, SendFault,
 };
+pub(crate) use queue_name::QueueName;
 pub use rate::{Executed, Pace, Rate, Rates};
 pub use srq::{Srq, XrcSrq};
 pub(crate) use streams::{Streamed, Streams};

@@ -1,18 +1,6 @@
 //! What doorbells of a send queue are checked against.
 
-use std::fmt;
-
-use super::{Doorbell, Qp, SendRing, Sq};
-
-/// A queue as reports name it: what it is, and its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QueueName(pub(crate) &'static str, pub(crate) u32);
-
-impl fmt::Display for QueueName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:#x}", self.0, self.1)
-    }
-}
+use super::{Doorbell, Qp, QueueName, SendRing, Sq};
 
 /// What was posted to a send queue: a queue pair's, or one of Ethernet frames.
 pub(crate) struct Posts<'a> {
