@@ -252,7 +252,7 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     /// Allocates a UAR page, mapped as `wanted`, or uncached where that is not available.
     fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error>;
     /// Frees a UAR page. On an error the card still has it, which is returned with the cause.
-    fn free_uar(&self, uar: UarHandle) -> Result<(), (UarHandle, CommandError)>;
+    fn free_uar(&self, uar: UarHandle) -> Result<(), Box<(UarHandle, CommandError)>>;
     /// Stores a big-endian quadword at `offset` of a UAR page that could not be mapped.
     fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error>;
     /// Allocates DMA memory, with huge pages where available, and maps it for the device.

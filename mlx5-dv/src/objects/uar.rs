@@ -215,7 +215,8 @@ impl Uar {
 
     fn free(&mut self) -> Result<(), CommandError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        self.device.access().free_uar(handle).map_err(|(handle, error)| {
+        self.device.access().free_uar(handle).map_err(|failed| {
+            let (handle, error) = *failed;
             self.handle = Some(handle);
             error
         })

@@ -397,20 +397,20 @@ impl Access for Devx {
         match self.map(offset, len) {
             Ok(mapping) => Ok(uar.mapped(Some(mapping))),
             Err(error) => {
-                if let Err((_, error)) = self.free_uar(uar) {
-                    tracing::warn!(%error, "UAR page lost");
+                if let Err(failed) = self.free_uar(uar) {
+                    tracing::warn!(error = %failed.1, "UAR page lost");
                 }
                 Err(Error::io("mapping a UAR page", error))
             }
         }
     }
 
-    fn free_uar(&self, uar: UarHandle) -> Result<(), (UarHandle, CommandError)> {
+    fn free_uar(&self, uar: UarHandle) -> Result<(), Box<(UarHandle, CommandError)>> {
         let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY);
         let ended = self.end(object, method, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, uar.handle());
         let object = format!("UAR {:#x}", uar.uar_page());
         let opcode = mlx5_prm::cmd::Opcode::DeallocUar;
-        ended.map_err(|kind| (uar, CommandError { opcode, op_mod: 0, object, kind }))
+        ended.map_err(|kind| Box::new((uar, CommandError { opcode, op_mod: 0, object, kind })))
     }
 
     fn write_uar(&self, uar: &UarHandle, _offset: usize, _value: u64) -> Result<(), Error> {

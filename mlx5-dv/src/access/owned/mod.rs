@@ -242,20 +242,20 @@ impl Access for Owned {
         match mapping {
             Ok(mapping) => Ok(handle.mapped(mapping)),
             Err(error) => {
-                if let Err((_, error)) = self.free_uar(handle) {
-                    tracing::warn!(%error, "UAR page lost");
+                if let Err(failed) = self.free_uar(handle) {
+                    tracing::warn!(error = %failed.1, "UAR page lost");
                 }
                 Err(error)
             }
         }
     }
 
-    fn free_uar(&self, uar: UarHandle) -> Result<(), (UarHandle, CommandError)> {
+    fn free_uar(&self, uar: UarHandle) -> Result<(), Box<(UarHandle, CommandError)>> {
         let mut dealloc = DeallocUarIn::default();
         dealloc.w().uar(uar.uar_page());
         let command = RawCommand::new(&dealloc, format!("UAR {:#x}", uar.uar_page()));
         // SAFETY: names no memory but the register page that the handle owns.
-        unsafe { self.destroy(uar.handle(), command) }.map_err(|error| (uar, error))
+        unsafe { self.destroy(uar.handle(), command) }.map_err(|error| Box::new((uar, error)))
     }
 
     fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error> {

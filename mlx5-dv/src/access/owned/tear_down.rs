@@ -44,7 +44,7 @@ fn undo(card: &Owned, step: Step) -> Result<(), Error> {
     match step {
         Step::EventQueues => destroy_event_queues(card, dead)?,
         Step::Interrupts => card.irq.disable().map_err(|error| Error::io("disabling interrupts", error))?,
-        Step::EventUar(uar) => card.free_uar(uar).map_err(|(_, error)| error)?,
+        Step::EventUar(uar) => card.free_uar(uar).map_err(|failed| failed.1)?,
         // Before any memory is freed: after this no DMA is in flight.
         Step::BusMaster => {
             let stopped = card.registers.stop_dma();

@@ -135,7 +135,7 @@ impl Access for Traced {
         self.inner.alloc_uar(wanted)
     }
 
-    fn free_uar(&self, uar: UarHandle) -> Result<(), (UarHandle, CommandError)> {
+    fn free_uar(&self, uar: UarHandle) -> Result<(), Box<(UarHandle, CommandError)>> {
         self.inner.free_uar(uar)
     }
 
