@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use mlx5_dv::Error;
-use mlx5_dv::queue::WorkError;
 
 use crate::machine::CallError;
 
@@ -19,9 +18,6 @@ pub enum ManagerError {
     /// The card or the driver failed.
     #[error(transparent)]
     Device(#[from] Error),
-    /// Queue pair 1 failed: create another connection manager.
-    #[error("queue pair 1 failed")]
-    Gsi(#[from] WorkError),
     /// No GID of the function can reach the remote.
     #[error("no GID of the function reaches {remote}: its GIDs are {gids}; {mend}")]
     NoGid {

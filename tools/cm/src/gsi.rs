@@ -17,8 +17,10 @@ use crate::message::{Gid, gid_of};
 const RECEIVES: usize = 256;
 /// Maximum number of outstanding sends.
 const SENDS: usize = 64;
+/// The longest datagram. A receive without room for one that comes would fail, and the queue pair with it.
+const LONGEST: usize = 4096;
 /// Distance of two buffers in their region, in bytes.
-const SLOT: usize = (GRH + MAD).next_multiple_of(64);
+const SLOT: usize = (GRH + LONGEST).next_multiple_of(64);
 
 /// A received datagram.
 pub(crate) struct Received {
@@ -43,23 +45,36 @@ impl Gsi {
         let pd = Pd::alloc(device)?;
         let region = ExclusiveRegion::allocate(&pd, (RECEIVES + SENDS) * SLOT)?;
         let options = DatagramOptions::general_services().send_depth(SENDS as u32).recv_depth(RECEIVES as u32).events();
-        let buffer = |at: usize| region.buffer(at * SLOT..at * SLOT + GRH + MAD);
-        let spare = (RECEIVES..RECEIVES + SENDS).map(buffer).collect::<Result<_, _>>()?;
+        let buffer = |at: usize| region.buffer(at * SLOT..at * SLOT + GRH + LONGEST);
+        let spare = (0..RECEIVES + SENDS).map(buffer).collect::<Result<_, _>>()?;
         let mut gsi = Gsi { queue: DatagramQueue::new(&pd, options)?, spare, first: None };
-        for at in 0..RECEIVES {
-            gsi.post_receive(buffer(at)?);
-        }
+        gsi.post_receives();
         Ok(gsi)
     }
 
-    fn post_receive(&mut self, buffer: Buffer) {
-        if let Err(error) = self.queue.receive(buffer) {
-            // There is room for each.
-            tracing::warn!(%error, "a receive of queue pair 1 was not posted");
+    /// Posts receives up to their number.
+    fn post_receives(&mut self) {
+        while self.queue.in_flight().1 < RECEIVES
+            && let Some(buffer) = self.spare.pop()
+        {
+            if !self.post_receive(buffer) {
+                break;
+            }
         }
     }
 
-    /// Returns the next datagram. A datagram that is too short, or whose IP header is invalid, is dropped.
+    /// Posts one receive. Returns false if the queue does not take it; then the buffer is spare.
+    fn post_receive(&mut self, mut buffer: Buffer) -> bool {
+        buffer.set_len(buffer.capacity());
+        let Err(refused) = self.queue.receive(buffer) else { return true };
+        // There is room for each.
+        tracing::warn!(%refused, "a receive of queue pair 1 was not posted");
+        self.spare.extend(refused.buffer);
+        false
+    }
+
+    /// Returns the next datagram. A datagram that is too short, or whose IP header is invalid, is dropped. After a
+    /// failure the queue is restarted: what a remote sends must not end the manager.
     pub(crate) fn poll(&mut self) -> Result<Option<Received>, ManagerError> {
         loop {
             let next = match self.first.take() {
@@ -67,10 +82,19 @@ impl Gsi {
                 None => self.queue.poll().map_err(Error::from)?,
             };
             let Some(done) = next else { return Ok(None) };
-            let side = done.result?.work.side;
+            let side = match &done.result {
+                Ok(completion) => completion.work.side,
+                Err(error) => {
+                    tracing::warn!(%error, "queue pair 1 failed and is reset");
+                    self.spare.extend(done.buffer);
+                    self.spare.extend(self.queue.reset()?);
+                    self.post_receives();
+                    continue;
+                }
+            };
             let received = done.received().and_then(datagram);
             match done.buffer {
-                Some(buffer) if side == Side::Receive => self.post_receive(buffer),
+                Some(buffer) if side == Side::Receive => _ = self.post_receive(buffer),
                 buffer => self.spare.extend(buffer),
             }
             if received.is_some() {

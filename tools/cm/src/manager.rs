@@ -251,7 +251,7 @@ impl ConnectionManager {
     /// Does what there is to do. Returns the next event.
     ///
     /// # Errors
-    /// [`ManagerError::Gsi`], [`ManagerError::Device`]: the card failed or was removed; [`ManagerError::Kernel`].
+    /// [`ManagerError::Device`]: the card failed or was removed; [`ManagerError::Kernel`].
     pub fn poll(&mut self) -> Result<Option<(ConnectionId, Event)>, ManagerError> {
         let next = either!(&mut self.way, manager => manager.poll())?;
         Ok(next.inspect(|(id, event)| self.forget(*id, event)))

@@ -8,13 +8,15 @@ use std::time::Duration;
 use mlx5_cm::{
     CmRejectReason, Config, ConnectionId, ConnectionManager, Event, ManagerError, Parameters, Route, Service,
 };
-use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
-use mlx5_dv::queue::{Connection, ConnectionOptions, Hub, HubOptions};
+use mlx5_dv::objects::{AccessFlags, AddressHandle, AddressPath, ExclusiveRegion, MemoryRegion, Pd};
+use mlx5_dv::queue::{Connection, ConnectionOptions, DatagramOptions, DatagramQueue, Hub, HubOptions};
 use mlx5_dv::{Device, Options};
 use mlx5_neighbours::Network;
 use mlx5_open::Sim;
 use mlx5_open::virtual_time::World;
+use mlx5_prm::ib::GSI_QKEY;
 use mlx5_sim::card::{Card, SteppedCard};
+use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::world::Conditions;
 
 const PORT: u16 = 7174;
@@ -162,6 +164,39 @@ fn a_flood_of_requests_is_handled_in_turns() {
     let rejected = (0..REQUESTS).map_while(|_| pair.event());
     let rejected = rejected.filter(|(end, _, event)| *end == 0 && matches!(event, Event::Rejected { .. }));
     assert_eq!(rejected.count(), REQUESTS, "each is answered");
+}
+
+/// A remote may send what is longer than any message of the connection manager's.
+#[test]
+fn a_datagram_that_is_too_long_is_dropped() {
+    let mut pair = Pair::new(6, 0);
+    let pd = Pd::alloc(&pair.devices[0]).unwrap();
+    let region = ExclusiveRegion::allocate(&pd, 4096).unwrap();
+    let mut queue = DatagramQueue::new(&pd, DatagramOptions::new(GSI_QKEY)).unwrap();
+    let path = AddressPath::link_local(pair.devices[1].gids()[0].address.octets()).unwrap();
+    let to = AddressHandle::new(&pair.devices[0], &path, 1, GSI_QKEY).unwrap();
+    for len in [257, 1024] {
+        queue.send(&to, region.buffer(0..len).unwrap()).unwrap();
+        queue.wait(LONG).unwrap().result.unwrap();
+    }
+    pair.world.clock().pause(Duration::from_millis(1));
+    let remote = pair.remote();
+    pair.managers[0].resolve(remote, b"who").unwrap();
+    assert!(matches!(pair.event(), Some((1, _, Event::ResolveRequest { .. }))));
+}
+
+#[test]
+fn a_queue_pair_1_that_failed_is_used_again() {
+    let mut pair = Pair::new(7, 0);
+    for (end, what) in [(0, "the request"), (1, "the answer")] {
+        let error = Fault::CompletionError { qpn: None, syndrome: 0x04, vendor_syndrome: 0 };
+        pair.cards[end].function(0).faults().inject(error, Times::Count(1));
+        let remote = pair.remote();
+        pair.managers[0].resolve(remote, b"who").unwrap();
+        let Some((1, id, Event::ResolveRequest { .. })) = pair.event() else { panic!("{what}") };
+        pair.managers[1].answer(id, 0x55, 7, &[]).unwrap();
+        assert!(matches!(pair.event(), Some((0, _, Event::Resolved { .. }))), "{what} is sent again");
+    }
 }
 
 fn number_in(private_data: &[u8]) -> u32 {
