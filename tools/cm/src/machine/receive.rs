@@ -140,10 +140,12 @@ impl Machine {
         match connection.map(|connection| (connection.state, connection.remote_id == remote_id)) {
             None => self.turn_away(&refusal(CmRejectReason::InvalidCommId)),
             Some((State::ReqSent, _)) => {
-                if self.table.of_queue_pair(&(path.remote, rep.local_ca_guid(), rep.local_qpn())).is_some() {
+                let queue_pair = (path.remote, rep.local_ca_guid(), rep.local_qpn());
+                if let Some(old) = self.table.of_queue_pair(&queue_pair) {
                     self.turn_away(&refusal(CmRejectReason::StaleConn));
                     let (reason, additional) = (CmRejectReason::StaleConn, Vec::new());
-                    return self.end(id, Event::Rejected { reason, additional, private_data: Vec::new() });
+                    self.end(id, Event::Rejected { reason, additional, private_data: Vec::new() });
+                    return self.stale(now, old);
                 }
                 self.replied(now, id, rep);
             }

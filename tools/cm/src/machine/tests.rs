@@ -415,6 +415,25 @@ fn a_process_that_was_killed_and_started_anew_is_not_taken_for_the_old_one() {
 }
 
 #[test]
+fn a_listener_that_was_killed_and_started_anew_is_asked_to_end_the_old_connection() {
+    let mut net = Network::new(9, CALM);
+    let [ours, _] = net.connected(5);
+    net.ends[1] = Machine::new(config(1, 77));
+    net.ends[1].listen(SERVICE).unwrap();
+    let again = net.connect(6);
+    let (theirs, _) = net.event(1);
+    // The queue pair that the old process had.
+    net.ends[1].accept(net.now, theirs, &Parameters::new(5 + 0x1000, 0)).unwrap();
+    let (id, event) = net.event(0);
+    assert_eq!((id, reason(event)), (again, CmRejectReason::StaleConn));
+    let (id, event) = net.event(0);
+    assert!(id == ours && matches!(event, Event::Disconnected { .. }), "{event:?}");
+    assert_eq!(net.event(0), (ours, Event::TimewaitExit));
+    assert_eq!(reason(net.event(1).1), CmRejectReason::StaleConn);
+    net.connected(6);
+}
+
+#[test]
 fn a_stranger_changes_nothing() {
     let mut net = Network::new(10, CALM);
     let mut mads = Vec::new();
