@@ -269,8 +269,12 @@ impl ConnectionManager {
 
     /// Keeps `qp`, the queue pair of a connection that has ended, until the connection is forgotten: until its last
     /// event, or [`destroy`](Self::destroy). Until then packets of the connection may be under way, and no other queue
-    /// pair should get its number. Has no effect for a connection that is forgotten.
+    /// pair should get its number. Has no effect for a connection that is forgotten. The queue pair of one that was
+    /// destroyed before is held until the next call that finds the connection forgotten.
     pub fn keep(&mut self, id: ConnectionId, qp: &Arc<QueuePair>) {
+        // No event tells when a destroyed connection is forgotten.
+        let way = &self.way;
+        self.kept.retain(|id, _| either!(way, manager => manager.state(*id)).is_some());
         if self.state(id).is_some() {
             self.kept.insert(id, Arc::clone(qp));
         }

@@ -2,7 +2,7 @@
 //! with neighbours.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mlx5_cm::{
@@ -140,6 +140,28 @@ fn queue_pairs_are_connected_by_what_both_agree_on_and_carry_messages() {
         }
         ended.sort();
         assert_eq!(ended, [(0, false), (0, true), (1, false), (1, true)], "each is told, and when timewait is over");
+    }
+}
+
+/// No event tells of the end of a connection that was destroyed.
+#[test]
+fn the_queue_pairs_of_destroyed_connections_are_not_kept_for_ever() {
+    let mut pair = Pair::new(8, 0);
+    let remote = pair.remote();
+    let mut before = Weak::new();
+    for round in 0..4 {
+        pair.managers[0].connect(remote, Route::default(), &Parameters::new(7, 0)).unwrap();
+        let Some((1, theirs, Event::ConnectRequest { .. })) = pair.event() else { panic!("round {round}") };
+        let (far, _region) = connection(&pair.devices[1]);
+        let queue_pair = Arc::downgrade(far.queue_pair());
+        pair.managers[1].accept(theirs, &Parameters::new(far.queue_pair().qpn(), 0)).unwrap();
+        pair.managers[1].destroy(theirs).unwrap();
+        pair.managers[1].keep(theirs, far.queue_pair());
+        drop(far);
+        assert!(queue_pair.upgrade().is_some(), "its connection is not forgotten");
+        assert!(before.upgrade().is_none(), "the queue pair of round {round} less one is there yet");
+        before = queue_pair;
+        while pair.event().is_some() {}
     }
 }
 

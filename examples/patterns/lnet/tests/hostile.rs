@@ -431,6 +431,35 @@ fn a_flood_of_requests_is_answered_some_at_a_turn() {
 }
 
 #[test]
+fn peers_that_end_their_connections_leave_no_queue_pairs() {
+    let (mut raw, mut node) = Raw::with_node(0, |options| options.timeout = Duration::from_secs(2));
+    let keys = node.lnet.statistics().free_keys;
+    let card = raw.lab.cards[0].function(0);
+    let idle = card.counts().qps;
+    for round in 0..6 {
+        if round % 2 == 0 {
+            raw.connected(&mut node, parameters());
+            let id = raw.id.unwrap();
+            raw.manager.disconnect(id, &[]).unwrap();
+        } else {
+            // It never says that it is ready.
+            let private_data = raw.asks(parameters());
+            let id = raw.call(&private_data);
+            assert!(matches!(raw.event_of(&mut node, id), CmEvent::ConnectResponse { .. }));
+        }
+        raw.gone(&mut node, keys);
+        // Beyond the time in which the connection manager answers late messages.
+        for _ in 0..100 {
+            raw.lab.world.clock().pause(Duration::from_millis(100));
+            node.poll();
+            let _ = raw.manager.poll().unwrap();
+        }
+        let left = card.counts().qps - idle;
+        assert!(left <= 1, "{left} queue pairs after round {round}");
+    }
+}
+
+#[test]
 fn a_node_that_is_refused_for_good_says_why() {
     let (mut raw, mut node) = Raw::with_node(0, |_| {});
     let region = node.region(1 << 20);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mlx5_cm::{CmRejectReason, ConnectionId, Event as CmEvent, Parameters, Route};
+use mlx5_cm::{CmRejectReason, ConnectionId, Event as CmEvent, Parameters, Route, State as CmState};
 
 use super::connection::{Conn, State, Terms};
 use super::events::{Event, Id, Waiting};
@@ -378,8 +378,10 @@ impl Lnet {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.told = true;
         let (nid, failure) = (conn.terms.peer, conn.failure.clone().unwrap_or(Failure::Disconnected));
-        // Fails for one that the remote has ended or refused: nothing is to be told.
-        if self.manager.disconnect(id, &[]).is_err() && self.manager.state(id).is_some() {
+        // Fails for one that the remote has ended or refused: nothing is to be told. The last event of one in timewait
+        // is still to come, and releases its queue pair.
+        let is_over = |state| matches!(state, None | Some(CmState::Timewait));
+        if self.manager.disconnect(id, &[]).is_err() && !is_over(self.manager.state(id)) {
             let _ = self.manager.destroy(id);
         }
         if let Some(peer) = self.peers.get_mut(&nid) {
