@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -465,6 +466,56 @@ fn a_target_that_shuts_down_tells_its_hosts() {
         assert!(pair.world.clock().now() < end, "the host notices nothing");
     };
     assert_eq!(error.to_string(), "queue 0: the target has disconnected");
+}
+
+/// Calls of set-up poll the admin queue, too, and meet the answers to keep-alives.
+#[test]
+fn a_keep_alive_that_a_call_sees_answered_is_answered() {
+    let mut pair = Pair::plain();
+    let (mut controller, _) = pair.connect(ControllerOptions::default());
+    let pass = |pair: &mut Pair, time: Duration| {
+        let end = pair.world.clock().now() + time;
+        while pair.world.clock().now() < end {
+            pair.turn();
+            pair.world.clock().pause(Duration::from_millis(100));
+        }
+    };
+    // Half of the keep-alive timeout, of 15 s, and then more than all of it.
+    pass(&mut pair, Duration::from_secs(8));
+    controller.turn(&mut pair.host).unwrap();
+    controller.namespaces(&mut pair.host).unwrap();
+    pass(&mut pair, Duration::from_secs(16));
+    controller.turn(&mut pair.host).unwrap();
+    controller.disconnect(&mut pair.host).unwrap();
+    pair.await_quiet();
+}
+
+#[test]
+fn an_answer_that_comes_late_is_not_taken_for_that_of_the_next_call() {
+    let world = World::new(1);
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let [near, far]: [Arc<Device>; 2] = cards.each_ref().map(|card| world.open(card).unwrap());
+    let options = TargetOptions::new(NQN);
+    let remote = SocketAddr::new(far.gids()[0].address.into(), options.port);
+    let disk = RamDisk::new(BLOCKS, BLOCK as u32).unwrap();
+    let mut target = Target::new(&far, None, options, vec![Box::new(disk)]).unwrap();
+    let (clock, stands) = (world.clock().clone(), Arc::new(AtomicBool::new(false)));
+    let is_still = Arc::clone(&stands);
+    let mut with = HostOptions::default();
+    with.timeout = Duration::from_secs(1);
+    with.idle = Some(Box::new(move || {
+        if !is_still.load(Ordering::Relaxed) {
+            target.poll().unwrap();
+        }
+        clock.pause(Duration::from_micros(50));
+    }));
+    let mut host = Host::new(&near, None, with).unwrap();
+    let mut controller = host.connect(remote, NQN, ControllerOptions::default()).unwrap();
+    stands.store(true, Ordering::Relaxed);
+    assert!(matches!(controller.io_queue(&mut host), Err(HostError::Timeout { .. })));
+    stands.store(false, Ordering::Relaxed);
+    assert_eq!(controller.namespaces(&mut host).unwrap().len(), 1);
+    controller.io_queue(&mut host).unwrap();
 }
 
 #[test]

@@ -89,15 +89,14 @@ pub struct Controller {
     granted: u16,
     opened: u16,
     next_keep_alive: Duration,
-    unanswered_since: Option<Duration>,
 }
 
 /// Namespaces, and subsystems in a discovery log, that are taken from a target: it could name them without end.
 const MOST_NAMESPACES: usize = 1 << 16;
 const MOST_RECORDS: u64 = 1 << 16;
 
-/// The keep-alive's number among admin commands.
-const KEEP_ALIVE: u64 = 1;
+/// The keep-alive's number among admin commands; those of set-up count from 1.
+const KEEP_ALIVE: u64 = 0;
 
 impl Queue {
     /// The next answer, within `timeout`. Of a queue whose program does nothing else.
@@ -123,12 +122,15 @@ impl Queue {
         command: Command,
         data: Data,
     ) -> Result<Completed, HostError> {
-        let submitted = self.submit(command, data, 0);
+        self.last_call += 1;
+        let number = self.last_call;
+        let submitted = self.submit(command, data, number);
         submitted.map_err(|refused| HostError::NotSubmitted { command: what, reason: refused.reason })?;
         let deadline = host.clock.now() + host.timeout;
         while host.clock.now() < deadline {
             match self.poll()? {
-                Some(completed) if completed.user == KEEP_ALIVE => {}
+                // The late answer to a command that was given up gives back its buffer.
+                Some(completed) if completed.user != number => self.note(&completed),
                 Some(completed) if completed.status.is_success() => return Ok(completed),
                 Some(Completed { status, result, .. }) => {
                     return Err(HostError::Failed { command: what, status, hint: hint(status, result) });
@@ -137,6 +139,13 @@ impl Queue {
             }
         }
         Err(HostError::Timeout { queue: self.qid(), command: what, after: host.timeout })
+    }
+
+    /// An answer that nothing waits for.
+    fn note(&mut self, completed: &Completed) {
+        if completed.user == KEEP_ALIVE {
+            self.unanswered_since = None;
+        }
     }
 
     /// Makes the connection a queue of a controller. Returns the controller's number.
@@ -235,7 +244,6 @@ impl Controller {
             granted: 0,
             opened: 0,
             next_keep_alive,
-            unanswered_since: None,
         };
         controller.enable(host)?;
         controller.identify_controller(host)?;
@@ -466,15 +474,13 @@ impl Controller {
     pub fn turn(&mut self, host: &mut Host) -> Result<(), HostError> {
         host.turn()?;
         while let Some(completed) = self.admin.poll()? {
-            if completed.user == KEEP_ALIVE {
-                self.unanswered_since = None;
-            }
+            self.admin.note(&completed);
         }
         let (now, after) = (host.clock.now(), self.options.keep_alive);
         if after.is_zero() {
             return Ok(());
         }
-        match self.unanswered_since {
+        match self.admin.unanswered_since {
             Some(since) if now.saturating_sub(since) > after => {
                 return Err(HostError::Timeout { queue: 0, command: "KEEP ALIVE", after });
             }
@@ -482,7 +488,7 @@ impl Controller {
                 let submitted = self.admin.submit(Command::new(admin::KEEP_ALIVE), Data::None, KEEP_ALIVE);
                 submitted
                     .map_err(|refused| HostError::NotSubmitted { command: "KEEP ALIVE", reason: refused.reason })?;
-                self.unanswered_since = Some(now);
+                self.admin.unanswered_since = Some(now);
                 self.next_keep_alive = now + after / 2;
             }
             _ => {}

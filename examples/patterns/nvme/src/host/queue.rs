@@ -117,6 +117,11 @@ pub(super) struct Queue {
     unsent: VecDeque<usize>,
     /// Longest data in a capsule, in bytes.
     in_capsule: usize,
+    /// The number of the last command of set-up: each has one of its own, as the answer to one that was given up may
+    /// come later.
+    pub(super) last_call: u64,
+    /// When the keep-alive was sent that is not answered yet.
+    pub(super) unanswered_since: Option<Duration>,
     broken: Option<WorkError>,
     clock: Clock,
 }
@@ -151,6 +156,8 @@ impl Queue {
             link,
             qid,
             in_capsule: 0,
+            last_call: 0,
+            unanswered_since: None,
             broken: None,
         })
     }
