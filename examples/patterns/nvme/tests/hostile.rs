@@ -113,8 +113,12 @@ fn target_and_raw(seed: u64) -> (World, Target, SocketAddr, Raw) {
 /// A good CONNECT for queue `qid` of `size` commands, with its data in the capsule. Queue 0 makes a controller, whose
 /// number the others name.
 fn connect_capsule(qid: u16, size: u16, cntlid: u16) -> Vec<u8> {
+    connect_capsule_to(NQN, (qid, size, cntlid))
+}
+
+fn connect_capsule_to(subsystem: &str, (qid, size, cntlid): (u16, u16, u16)) -> Vec<u8> {
     let mut data = ConnectData { cntlid: cntlid.into(), ..ConnectData::default() };
-    wire::put_text(&mut data.subsystem, NQN);
+    wire::put_text(&mut data.subsystem, subsystem);
     wire::put_text(&mut data.host, "nqn.2014-08.example:hostile");
     let length = (data.as_bytes().len() as u32).into();
     let sgl = OffsetSgl { length, kind: wire::sgl_type::IN_CAPSULE, ..OffsetSgl::default() };
@@ -313,6 +317,22 @@ fn a_flood_of_connections_is_answered_some_at_a_turn() {
         assert!(target.poll().unwrap());
         (all, turns) = (all + answered(&mut raw), turns + 1);
     }
+}
+
+#[test]
+fn a_host_of_discovery_that_vanishes_is_forgotten() {
+    let (world, mut target, remote, mut raw) = target_and_raw(6);
+    let capsule = connect_capsule_to(wire::DISCOVERY, (0, 32, 0xffff));
+    join(&world, &mut target, (&mut raw, remote), &capsule);
+    let begin = world.clock().now();
+    while target.statistics().controllers > 0 && world.clock().now() < begin + LONG {
+        let _ = raw.manager.poll().unwrap();
+        target.poll().unwrap();
+        world.clock().pause(Duration::from_millis(100));
+    }
+    assert_eq!((target.statistics().controllers, target.statistics().queues), (0, 0));
+    // Linux gives it 120 s.
+    assert!(world.clock().now() - begin > Duration::from_secs(120));
 }
 
 /// Lets the target work until it has answered.

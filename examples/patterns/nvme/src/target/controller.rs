@@ -27,6 +27,9 @@ const COMMAND_SET: u64 = 1 << 37;
 const CONTIGUOUS: u64 = 1 << 16;
 /// Further patience beyond the keep-alive timeout.
 const GRACE: Duration = Duration::from_secs(2);
+/// Keep-alive timeout of discovery controllers whose hosts name none: one that vanishes would be kept for ever. Linux's
+/// `NVMET_DISC_KATO_MS`.
+const DISCOVERY_KEEP_ALIVE: Duration = Duration::from_secs(120);
 
 /// What a command is answered with.
 #[derive(Debug, Default)]
@@ -57,6 +60,13 @@ impl Answer {
 enum Kind {
     Io,
     Discovery,
+}
+
+impl Kind {
+    /// The keep-alive timeout where the host names this one; zero is without limit.
+    fn keep_alive(self, named: Duration) -> Duration {
+        if self == Kind::Discovery && named.is_zero() { DISCOVERY_KEEP_ALIVE } else { named }
+    }
 }
 
 /// What hosts did, for the log page.
@@ -143,7 +153,7 @@ impl Controller {
             host_id: data.host_id,
             configuration: 0,
             status: 0,
-            keep_alive,
+            keep_alive: kind.keep_alive(keep_alive),
             alive_at: now,
             async_events: 0,
             held: 0,
@@ -251,7 +261,7 @@ impl Controller {
         match set.fid.get() {
             feature::NUMBER_OF_QUEUES => Answer::result(number_of_queues(subsystem.options)),
             feature::KEEP_ALIVE => {
-                self.keep_alive = Duration::from_millis(value.into());
+                self.keep_alive = self.kind.keep_alive(Duration::from_millis(value.into()));
                 Answer::default()
             }
             feature::ASYNC_EVENTS => {
