@@ -319,6 +319,39 @@ fn a_flood_of_connections_is_answered_some_at_a_turn() {
     }
 }
 
+/// Lets the target work, and the connection manager of the raw end, until that has an event.
+fn event(world: &World, target: &mut Target, raw: &mut Raw) -> Event {
+    let end = world.clock().now() + LONG;
+    while world.clock().now() < end {
+        if let Some((_, event)) = raw.manager.poll().unwrap() {
+            return event;
+        }
+        target.poll().unwrap();
+        world.clock().pause(Duration::from_micros(50));
+    }
+    panic!("no event; {target:?}");
+}
+
+/// Until then the connection manager has nothing to end, and afterwards no queue knows the connection.
+#[test]
+fn a_queue_that_ends_before_its_host_is_ready_leaves_no_connection() {
+    let (world, mut target, remote, mut raw) = target_and_raw(5);
+    let request = CmRequest { qid: 0.into(), hrqsize: 32.into(), hsqsize: 31.into(), ..CmRequest::default() };
+    let id = raw.call(remote, request.as_bytes());
+    assert!(matches!(event(&world, &mut target, &mut raw), Event::ConnectResponse { .. }));
+    raw.connect(id);
+    // Too short for a command.
+    raw.connection.as_mut().unwrap().send_inline_unreported(&[0; 16]).unwrap();
+    let end = world.clock().now() + LONG;
+    while target.statistics().broken == 0 && world.clock().now() < end {
+        target.poll().unwrap();
+        world.clock().pause(Duration::from_micros(50));
+    }
+    assert_eq!((target.statistics().broken, target.statistics().queues), (1, 0));
+    raw.manager.ready(id, &[]).unwrap();
+    assert!(matches!(event(&world, &mut target, &mut raw), Event::Disconnected { .. }));
+}
+
 #[test]
 fn a_host_of_discovery_that_vanishes_is_forgotten() {
     let (world, mut target, remote, mut raw) = target_and_raw(6);

@@ -200,6 +200,12 @@ impl Target {
                     }
                 }
             }
+            // Of a queue that has ended before: until now there was no connection to end.
+            Event::Established { .. } if !self.queues.iter().any(|(of, _)| *of == id) => {
+                if let Err(error) = self.manager.disconnect(id, &[]) {
+                    tracing::debug!(%error, "the connection of a queue that has ended was not ended");
+                }
+            }
             Event::Established { .. } => {}
             _ => self.end(id),
         }
