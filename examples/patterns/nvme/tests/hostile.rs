@@ -563,6 +563,46 @@ fn a_host_that_takes_no_answers_loses_its_queue() {
     assert_eq!((ended.broken, ended.queues), (1, 0), "after {sent} commands");
 }
 
+/// It says that the target is to wait for it without limit: for a receive, or for an acknowledgement.
+#[test]
+fn a_host_that_asks_for_endless_patience_loses_its_queue_all_the_same() {
+    for vanishes in [false, true] {
+        let (world, mut target, remote, mut raw) = target_and_raw(3);
+        let mut one_receive = ConnectionOptions::default();
+        one_receive.inline_bytes = 64;
+        let mut connection = Connection::new(&raw.pd, one_receive).unwrap();
+        connection.receive(raw.region.buffer(0..BUFFER).unwrap()).unwrap();
+        let request = CmRequest { qid: 0.into(), hrqsize: 32.into(), hsqsize: 31.into(), ..CmRequest::default() };
+        let mut parameters = Parameters::new(connection.queue_pair().qpn(), 0).private_data(request.as_bytes());
+        parameters.rnr_retry_count = 7;
+        raw.connection = Some(connection);
+        let route = Route { local_ack_timeout: if vanishes { 31 } else { 14 }, ..Route::default() };
+        let id = raw.manager.connect(remote, route, &parameters).unwrap();
+        assert!(matches!(event(&world, &mut target, &mut raw), Event::ConnectResponse { .. }));
+        raw.connect(id);
+        raw.manager.ready(id, &[]).unwrap();
+        let mut capsule = raw.spare();
+        capsule.set_len(admin_capsule().len());
+        capsule.write(0, &admin_capsule());
+        raw.connection.as_mut().unwrap().send(capsule).unwrap();
+        // It takes the one receive. From now on the controller is one that no keep-alive is asked of.
+        answered(&world, &mut target, &mut raw);
+        let command = Command::new(wire::fabric::COMMAND);
+        raw.connection.as_mut().unwrap().send_inline_unreported(command.as_bytes()).unwrap();
+        pass(world.clock());
+        if vanishes {
+            raw.connection = None;
+        }
+        let end = world.clock().now() + LONG;
+        while target.statistics().broken == 0 && world.clock().now() < end {
+            let _ = raw.manager.poll().unwrap();
+            target.poll().unwrap();
+            world.clock().pause(Duration::from_millis(1));
+        }
+        assert_eq!((target.statistics().broken, target.statistics().queues), (1, 0), "vanishes: {vanishes}");
+    }
+}
+
 /// A namespace of which there is nothing but its number, and what a flush does.
 struct Nothing<F>(F);
 

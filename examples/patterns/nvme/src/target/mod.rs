@@ -39,6 +39,11 @@ const SLOW: Duration = Duration::from_secs(10);
 /// How long a queue that ends may take to return its chunks.
 const FLUSH: Duration = Duration::from_millis(500);
 
+/// How often an answer that met no receive is sent again at most: one more would be without end.
+const MOST_RNR_RETRIES: u8 = 6;
+/// The longest time for an acknowledgement: 4.096 us * 2^18, a second.
+const LONGEST_ACK_TIMEOUT: u8 = 18;
+
 /// What a target has and did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -248,7 +253,10 @@ impl Target {
         // CONNECT's data may come in the capsule of either kind of queue.
         let in_capsule = self.options.in_capsule.max(size_of::<ConnectData>());
         let mut queue = Queue::new(&self.pd, (qid, size), in_capsule, address, self.clock.now())?;
-        let (rtr, rts) = self.manager.attributes(id)?;
+        let (rtr, mut rts) = self.manager.attributes(id)?;
+        // A host may ask for patience without end, and then take no answers: it would never lose its queue.
+        rts.rnr_retry = rts.rnr_retry.min(MOST_RNR_RETRIES);
+        rts.timeout = rts.timeout.clamp(1, LONGEST_ACK_TIMEOUT);
         queue.connect_by(&rtr, &rts)?;
         let reply = CmReply { crqsize: size.into(), ..CmReply::default() };
         self.manager
