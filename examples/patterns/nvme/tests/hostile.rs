@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
@@ -13,10 +13,11 @@ use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Side};
 use mlx5_files::FileQueue;
 use mlx5_nvme::wire::{
-    self, CmReply, CmRequest, Command, Completion, Connect, ConnectData, KeyedSgl, OffsetSgl, PropertySet,
+    self, CmReply, CmRequest, Command, Completion, Connect, ConnectData, KeyedSgl, OffsetSgl, PropertySet, ReadWrite,
 };
 use mlx5_nvme::{
-    ControllerOptions, DataPlacement, Disk, FileDisk, Host, HostError, HostOptions, RamDisk, Target, TargetOptions,
+    ControllerOptions, DataPlacement, Disk, FileDisk, Host, HostError, HostOptions, RamDisk, Status, Target,
+    TargetOptions,
 };
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
@@ -503,6 +504,115 @@ fn a_flush_of_all_namespaces_does_not_stop_the_target() {
     assert_eq!((target.statistics().failed, target.statistics().at_disks), (failed, 0));
     assert!(in_memory.load(Ordering::Relaxed));
     assert_ne!(by_thread.load(Ordering::Relaxed), has_queue);
+}
+
+/// A disk that counts its flushes. Its queue, if it has one, is of a file that takes all writes and no flush.
+struct Cached {
+    has_write_cache: bool,
+    flushes: Arc<AtomicUsize>,
+    queue: Option<FileQueue>,
+}
+
+impl Disk for Cached {
+    fn block_size(&self) -> u32 {
+        512
+    }
+
+    fn blocks(&self) -> u64 {
+        64
+    }
+
+    fn has_write_cache(&self) -> bool {
+        self.has_write_cache
+    }
+
+    fn read(&mut self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&mut self, _: u64, _: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn write_zeroes(&mut self, _: u64, _: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn queue(&mut self) -> Option<&mut FileQueue> {
+        self.queue.as_mut()
+    }
+}
+
+/// The status of an I/O command of one block.
+fn status_of(world: &World, target: &mut Target, raw: &mut Raw, (opcode, control): (u8, u16)) -> u16 {
+    let names = ReadWrite { nsid: 1.into(), control: control.into(), ..Command::new(opcode).form() };
+    let command = Command::of(&names);
+    let remote = raw.region.remote_at(40 * BUFFER);
+    let command = match opcode {
+        wire::io::WRITE => command.data(&OffsetSgl { length: 512.into(), kind: 1, ..OffsetSgl::default() }),
+        wire::io::READ => command.data(&KeyedSgl::new(remote.addr, 512, remote.rkey, wire::sgl_type::KEYED)),
+        _ => command,
+    };
+    let mut capsule = raw.spare();
+    capsule.set_len(64 + if opcode == wire::io::WRITE { 512 } else { 0 });
+    capsule.write(0, command.as_bytes());
+    raw.connection.as_mut().unwrap().send(capsule).unwrap();
+    // The file's work takes real time.
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        target.poll().unwrap();
+        world.clock().pause(Duration::from_micros(50));
+        let done = raw.connection.as_mut().unwrap().poll().unwrap();
+        if let Some(done) = done.filter(|done| done.result.as_ref().unwrap().work.side == Side::Receive) {
+            let mut bytes = [0; 16];
+            done.buffer.unwrap().read(0, &mut bytes);
+            return Completion::read_from_bytes(&bytes).unwrap().status.get() >> 1;
+        }
+        assert!(std::time::Instant::now() < deadline, "no answer: {:?}", target.statistics());
+    }
+}
+
+#[test]
+fn a_write_with_force_unit_access_is_answered_when_it_is_durable() {
+    let fua = wire::control::FUA;
+    let commands = [
+        (wire::io::WRITE, 0),
+        (wire::io::WRITE, fua),
+        (wire::io::WRITE_ZEROES, 0),
+        (wire::io::WRITE_ZEROES, fua),
+        (wire::io::READ, fua),
+    ];
+    for (has_write_cache, expected) in [(true, [0, 1, 1, 2, 2]), (false, [0; 5])] {
+        let world = World::new(8);
+        let flushes = Arc::new(AtomicUsize::new(0));
+        let disk = Cached { has_write_cache, flushes: Arc::clone(&flushes), queue: None };
+        let (mut target, [_admin, mut raw]) = target_with_queue(&world, vec![Box::new(disk)], 4);
+        let flushed = commands.map(|command| {
+            assert_eq!(status_of(&world, &mut target, &mut raw, command), 0, "{command:?}");
+            flushes.load(Ordering::Relaxed)
+        });
+        assert_eq!(flushed, expected, "write cache: {has_write_cache}");
+    }
+}
+
+/// That its flush fails shows that there was one, and that it was waited for.
+#[test]
+fn a_write_with_force_unit_access_fails_if_the_disk_cannot_make_it_durable() {
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+    let Ok(queue) = FileQueue::new(null, 4) else { return };
+    let world = World::new(9);
+    let disk = Cached { has_write_cache: true, flushes: Arc::default(), queue: Some(queue) };
+    let (mut target, [_admin, mut raw]) = target_with_queue(&world, vec![Box::new(disk)], 4);
+    assert_eq!(status_of(&world, &mut target, &mut raw, (wire::io::WRITE, 0)), 0);
+    let fault = status_of(&world, &mut target, &mut raw, (wire::io::WRITE, wire::control::FUA));
+    assert_eq!(fault, Status::WRITE_FAULT.0);
+    let left = target.statistics();
+    assert_eq!((left.at_disks, left.chunks_in_use, left.flushes), (0, 0, 0));
 }
 
 /// Each flush takes so long that the next one comes, for which the target has posted a receive by then.

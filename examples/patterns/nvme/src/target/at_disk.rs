@@ -29,6 +29,8 @@ pub(super) struct Pending {
     /// Its chunks, in order, as far as the disk has given them back.
     chunks: Vec<Option<Buffer>>,
     left: usize,
+    /// Whether a flush follows the data, before the answer.
+    to_flush: bool,
     error: Option<io::Error>,
 }
 
@@ -83,12 +85,12 @@ impl AtDisk {
         Some(oldest)
     }
 
-    /// Gives a command with its `chunks` to `disk`.
+    /// Gives a command with its `chunks` to `disk`, which is flushed afterwards if `to_flush` says so.
     pub(super) fn start(
         &mut self,
         (connection, ready): (ConnectionId, Ready),
         (disk, queue): (usize, &mut FileQueue),
-        (task, offset): (Task, u64),
+        (task, offset, to_flush): (Task, u64, bool),
         chunks: Vec<Buffer>,
         now: Duration,
     ) {
@@ -103,8 +105,9 @@ impl AtDisk {
             at += len;
         }
         let chunks = (0..count).map(|_| None).collect();
-        let (disk_of, left) = (Some(disk), count);
-        let pending = Pending { connection, ready, task, disk: disk_of, offset, since: now, chunks, left, error: None };
+        let (disk_of, left, error) = (Some(disk), count, None);
+        let pending =
+            Pending { connection, ready, task, disk: disk_of, offset, since: now, chunks, left, to_flush, error };
         self.commands.insert(number, pending);
         self.pump(disk, queue);
     }
@@ -128,9 +131,9 @@ impl AtDisk {
                 error.get_or_insert(failed);
             }
         }
-        let (task, disk, offset, chunks) = (Task::Flush, None, 0, Vec::new());
-        self.commands
-            .insert(number, Pending { connection, ready, task, disk, offset, since: now, chunks, left, error });
+        let (task, disk, offset, chunks, to_flush) = (Task::Flush, None, 0, Vec::new(), false);
+        let pending = Pending { connection, ready, task, disk, offset, since: now, chunks, left, to_flush, error };
+        self.commands.insert(number, pending);
         for (index, disk) in disks.iter_mut().enumerate() {
             if let Some(queue) = disk.queue() {
                 self.pump(index, queue);
@@ -178,8 +181,18 @@ impl AtDisk {
         if let Err(error) = result {
             pending.error.get_or_insert(error);
         }
-        if pending.left == 0 {
-            self.ended.push_back(user >> PIECE_BITS);
+        if pending.left > 0 {
+            return;
+        }
+        let (to_flush, disk) = (std::mem::take(&mut pending.to_flush) && pending.error.is_none(), pending.disk);
+        match disk.filter(|_| to_flush) {
+            // One piece more, behind those of the data.
+            Some(disk) => {
+                pending.left = 1;
+                let user = (user >> PIECE_BITS << PIECE_BITS) | pending.chunks.len() as u64;
+                self.pieces.push_back(Piece { user, disk, task: Task::Flush, offset: 0, buffer: None });
+            }
+            None => self.ended.push_back(user >> PIECE_BITS),
         }
     }
 
@@ -193,6 +206,8 @@ impl AtDisk {
             && let Some(done) = queue.poll()?
         {
             self.settle(done.user, done.buffer, done.result);
+            // A flush may follow.
+            self.pump(disk, queue);
         }
         Ok(self.ended.pop_front().and_then(|number| self.commands.remove(&number)).map(finished))
     }

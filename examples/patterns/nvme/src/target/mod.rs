@@ -21,7 +21,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::TargetError;
 use crate::status::Status;
-use crate::wire::{CmReject, CmReply, CmRequest, CmStatus, Command, Connect, ConnectData, Opcode, ReadWrite, fabric};
+use crate::wire::{
+    CmReject, CmReply, CmRequest, CmStatus, Command, Connect, ConnectData, Opcode, ReadWrite, control, fabric,
+};
 use at_disk::{AtDisk, Finished, copied};
 use controller::{Answer, Controller, Subsystem};
 use disk::Task;
@@ -311,6 +313,7 @@ impl Target {
         let Some(at) = index_of_disk(&request.command) else { return Some(ready) };
         let Some(disk) = self.disks.get_mut(at) else { return Some(ready) };
         let Ok((task, offset)) = task(request, &**disk) else { return Some(ready) };
+        let to_flush = is_flushed_after(request, task, &**disk);
         let Some(files) = disk.queue() else { return Some(ready) };
         let chunks = match request.carried() {
             Some(bytes) => copied(bytes, &mut self.pool),
@@ -325,7 +328,7 @@ impl Target {
         controller.counters.count(task, request.len);
         self.statistics.commands += 1;
         self.statistics.count(task);
-        self.at_disk.start((*id, ready), (at, files), (task, offset), chunks, now);
+        self.at_disk.start((*id, ready), (at, files), (task, offset, to_flush), chunks, now);
         None
     }
 
@@ -541,12 +544,14 @@ fn io(
     };
     controller.counters.count(task, request.len);
     statistics.count(task);
+    let to_flush = is_flushed_after(request, task, &**disk);
     let result = match task {
         Task::Zero(len) => disk.write_zeroes(offset, len),
         Task::Flush => disk.flush(),
         Task::Read => read(&mut **disk, offset, request),
         Task::Write => write(&mut **disk, offset, request),
     };
+    let result = if to_flush { result.and_then(|()| disk.flush()) } else { result };
     done(result, task)
 }
 
@@ -563,6 +568,14 @@ fn task(request: &queue::Request, disk: &dyn Disk) -> Result<(Task, u64), Status
         Opcode::Read => Ok((Task::Read, offset)),
         _ => Ok((Task::Write, offset)),
     }
+}
+
+/// Whether what a command writes must be durable before its answer (FUA), and is so by a flush alone. A READ with FUA
+/// is one without, as Linux's target has it.
+fn is_flushed_after(request: &queue::Request, task: Task, disk: &dyn Disk) -> bool {
+    let names: ReadWrite = request.command.form();
+    let writes = matches!(task, Task::Write | Task::Zero(_));
+    writes && names.control.get() & control::FUA != 0 && disk.has_write_cache()
 }
 
 fn done(result: std::io::Result<()>, task: Task) -> Answer {

@@ -265,6 +265,12 @@ constants! {
         SGL = 0x40, "NVME_CMD_SGL_METABUF";
     }
 
+    /// Bits of [`ReadWrite::control`].
+    pub mod control: u16 {
+        /// Force unit access: the data is durable before the answer.
+        FUA = 1 << 14, "NVME_RW_FUA";
+    }
+
     /// Fields of an SGL descriptor's type.
     pub mod sgl: u8 {
         /// Data block.

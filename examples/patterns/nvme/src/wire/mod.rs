@@ -11,7 +11,7 @@ mod text;
 
 pub use command::{
     COMMAND, COMPLETION, Command, Completion, Features, Identify, KeyedSgl, LogPage, OffsetSgl, Opcode, ReadWrite,
-    admin, feature, flags, io, log, sgl, sgl_type,
+    admin, control, feature, flags, io, log, sgl, sgl_type,
 };
 pub use declare::{Layout, Member};
 pub use fabrics::{
