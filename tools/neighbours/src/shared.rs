@@ -23,8 +23,8 @@ pub struct Shared {
 pub struct State {
     /// MAC addresses by IP address, as last heard.
     pub known: HashMap<IpAddr, Mac>,
-    /// Addresses being resolved, and the number of requests sent for each.
-    pub wanted: HashMap<IpAddr, u32>,
+    /// Addresses being resolved, in the order of their requests, and the number of requests sent for each.
+    pub wanted: BTreeMap<IpAddr, u32>,
     /// Multicast groups that the function is in.
     pub groups: BTreeMap<IpAddr, Member>,
     /// Groups that it has left, of which the network is not told yet.
@@ -106,16 +106,16 @@ impl State {
     }
 
     /// The groups that are to be reported now.
-    pub fn take_due(&mut self) -> Vec<IpAddr> {
+    pub fn due(&self) -> Vec<IpAddr> {
         let now = Instant::now();
-        let mut due = Vec::new();
-        for (group, member) in &mut self.groups {
-            if member.due.is_some_and(|due| due <= now) {
-                member.unasked = member.unasked.saturating_sub(1);
-                member.due = (member.unasked > 0).then_some(now + REPORT_INTERVAL);
-                due.push(*group);
-            }
-        }
-        due
+        let is_due = |member: &Member| member.due.is_some_and(|due| due <= now);
+        self.groups.iter().filter(|(_, member)| is_due(member)).map(|(group, _)| *group).collect()
+    }
+
+    /// `group` was reported.
+    pub fn reported(&mut self, group: IpAddr) {
+        let Some(member) = self.groups.get_mut(&group) else { return };
+        member.unasked = member.unasked.saturating_sub(1);
+        member.due = (member.unasked > 0).then(|| Instant::now() + REPORT_INTERVAL);
     }
 }

@@ -1,6 +1,7 @@
 //! The thread that receives, answers and sends requests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,12 @@ pub struct Stack {
     interface: Interface,
     phy: Phy,
     start: Instant,
+    /// When the last round of requests has begun.
     requested: Option<Instant>,
+    /// Whether that round goes on: there were too few buffers.
+    is_asking: bool,
+    /// The last address of the round so far.
+    asked: Option<IpAddr>,
     mac: Mac,
     ipv4: Option<Ipv4Addr>,
     /// The link-local one, and the network's behind it, if that is of IPv6.
@@ -63,7 +69,17 @@ impl Stack {
             let _ = addresses.push(IpCidr::Ipv6(link_local));
             let _ = network.map(|network| addresses.push(network));
         });
-        Ok(Stack { interface, phy, start: Instant::now(), requested: None, mac, ipv4, ipv6 })
+        Ok(Stack {
+            interface,
+            phy,
+            start: Instant::now(),
+            requested: None,
+            is_asking: false,
+            asked: None,
+            mac,
+            ipv4,
+            ipv6,
+        })
     }
 
     /// Runs until it is told to stop, or the queue fails.
@@ -77,14 +93,16 @@ impl Stack {
             let now = smoltcp::time::Instant::from_micros(self.start.elapsed().as_micros() as i64);
             self.interface.poll(now, &mut self.phy, &mut sockets);
         }
-        self.tell_of_groups(shared);
-        self.wait_for_sends()
+        self.finish(shared)
     }
 
-    /// Waits until all frames are on the wire: the queue's end would discard them, and with them that groups were left.
-    fn wait_for_sends(&mut self) -> Result<(), Error> {
+    /// Tells of all groups that were left, and waits until that is on the wire: the queue's end would discard it.
+    fn finish(&mut self, shared: &Shared) -> Result<(), Error> {
         let end = Instant::now() + LAST_SENDS;
-        while self.phy.queue().in_flight().0 > 0 && Instant::now() < end {
+        while Instant::now() < end {
+            if self.tell_of_groups(shared) && self.phy.queue().in_flight().0 == 0 {
+                break;
+            }
             self.phy.wait(POLL_INTERVAL)?;
         }
         Ok(())
@@ -106,33 +124,47 @@ impl Stack {
                 shared.changed.notify_all();
             }
         }
-        replies.iter().for_each(|reply| self.phy.send(reply));
+        // Who asked in vain asks again.
+        replies.iter().for_each(|reply| _ = self.phy.send(reply));
         Ok(())
     }
 
-    /// Sends requests for wanted addresses, once per interval.
+    /// Sends requests for wanted addresses, once per interval. Where there are fewer buffers than addresses, the round
+    /// goes on in the next turn: those in front must not keep the others from their turn.
     fn send_requests(&mut self, shared: &Shared) {
         let mut state = shared.lock();
         if state.wanted.is_empty() {
-            self.requested = None;
+            (self.requested, self.is_asking) = (None, false);
             return;
         }
-        if self.requested.is_some_and(|requested| requested.elapsed() < REQUEST_INTERVAL) {
-            return;
+        if !self.is_asking {
+            if self.requested.is_some_and(|requested| requested.elapsed() < REQUEST_INTERVAL) {
+                return;
+            }
+            (self.requested, self.is_asking, self.asked) = (Some(Instant::now()), true, None);
         }
-        self.requested = Some(Instant::now());
-        for (address, requested) in &mut state.wanted {
+        let behind = self.asked.map_or(Bound::Unbounded, Bound::Excluded);
+        for (address, requested) in state.wanted.range_mut((behind, Bound::Unbounded)) {
+            if !self.ask_for(*address) {
+                return;
+            }
             *requested += 1;
-            let request = match *address {
-                // Without an address of IPv4 there is no way to another.
-                IpAddr::V4(target) => self.ipv4.map(|own| packets::arp_request(self.mac, own, target)),
-                IpAddr::V6(target) => {
-                    let own = if target.is_unicast_link_local() { self.ipv6.first() } else { self.ipv6.last() };
-                    own.map(|own| packets::solicitation(self.mac, *own, target))
-                }
-            };
-            request.iter().for_each(|request| self.phy.send(request));
+            self.asked = Some(*address);
         }
+        self.is_asking = false;
+    }
+
+    /// Asks for the MAC address of `address`. Returns false if no buffer is free.
+    fn ask_for(&mut self, address: IpAddr) -> bool {
+        let request = match address {
+            // Without an address of IPv4 there is no way to another.
+            IpAddr::V4(target) => self.ipv4.map(|own| packets::arp_request(self.mac, own, target)),
+            IpAddr::V6(target) => {
+                let own = if target.is_unicast_link_local() { self.ipv6.first() } else { self.ipv6.last() };
+                own.map(|own| packets::solicitation(self.mac, *own, target))
+            }
+        };
+        request.is_none_or(|request| self.phy.send(&request))
     }
 
     /// Listens to the groups that the function is in, if these have changed: queries about one group go to it.
@@ -151,16 +183,29 @@ impl Stack {
         }
     }
 
-    /// Tells the network of groups that were left, and reports those that are due.
-    fn tell_of_groups(&mut self, shared: &Shared) {
+    /// Tells the network of groups that were left, and reports those that are due, as far as there are buffers. Returns
+    /// whether that was all.
+    fn tell_of_groups(&mut self, shared: &Shared) -> bool {
         let mut state = shared.lock();
-        let (left, due) = (std::mem::take(&mut state.left), state.take_due());
-        let left =
-            left.into_iter().filter(|group| !state.groups.contains_key(group)).map(|group| (Notice::Leave, group));
-        let due = due.into_iter().map(|group| (Notice::Report, group));
-        for (notice, group) in left.chain(due).filter(|(_, group)| is_told(*group)) {
-            self.phy.send(&notice.message(self.mac, self.ipv4, group));
+        while let Some(group) = state.left.last().copied() {
+            // It may have been joined again.
+            if !state.groups.contains_key(&group) && !self.tell(Notice::Leave, group) {
+                return false;
+            }
+            state.left.pop();
         }
+        for group in state.due() {
+            if !self.tell(Notice::Report, group) {
+                return false;
+            }
+            state.reported(group);
+        }
+        true
+    }
+
+    /// Returns false if no buffer is free.
+    fn tell(&mut self, notice: Notice, group: IpAddr) -> bool {
+        !is_told(group) || self.phy.send(&notice.message(self.mac, self.ipv4, group))
     }
 }
 

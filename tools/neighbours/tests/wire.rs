@@ -196,3 +196,54 @@ fn who_ends_in_a_group_tells_that_it_leaves() {
         assert_eq!(next_message(&mut network), Notice::Leave.message(devices[0].mac(), own, group));
     }
 }
+
+/// More than there are buffers for at once.
+const MANY: u8 = 40;
+
+#[test]
+fn of_many_groups_each_is_reported_and_left() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let own = Some([10, 0, 0, 4].into());
+    let groups = (1..=MANY).map(|number| IpAddr::from([239, 1, 2, number])).collect::<Vec<_>>();
+    let all_routers = Mac([0x01, 0x00, 0x5e, 0, 0, 2]);
+    let listened: Vec<_> = groups.iter().copied().map(Mac::of_group).chain([all_routers]).collect();
+    let mut network = Phy::listen(&devices[1], &listened, PhyOptions::default()).unwrap();
+    let first = start(&devices[0], "10.0.0.4/24");
+    let joined: Vec<_> = groups.iter().map(|group| first.join(*group).unwrap()).collect();
+    let all_say = |network: &mut Phy, notice: Notice| {
+        let mut missing: Vec<_> = groups.iter().map(|group| notice.message(devices[0].mac(), own, *group)).collect();
+        let end = std::time::Instant::now() + SOON;
+        while !missing.is_empty() {
+            let said = next_message(network);
+            missing.retain(|message| *message != said);
+            assert!(std::time::Instant::now() < end, "{} are missing", missing.len());
+        }
+    };
+    all_say(&mut network, Notice::Report);
+    network.send(&QUERY);
+    all_say(&mut network, Notice::Report);
+    drop((joined, first));
+    all_say(&mut network, Notice::Leave);
+}
+
+#[test]
+fn addresses_that_nobody_has_do_not_keep_others_from_being_asked_for() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let mut network = Phy::listen(&devices[1], &[], PhyOptions::default()).unwrap();
+    let first = start(&devices[0], "10.0.0.4/24");
+    let mut missing: Vec<_> = (100..100 + MANY).map(|number| [10, 0, 0, number]).collect();
+    for address in &missing {
+        assert_eq!(first.look_up((*address).into()).unwrap(), None);
+    }
+    let end = std::time::Instant::now() + SOON;
+    while !missing.is_empty() {
+        network.wait(Duration::from_millis(100)).unwrap();
+        while let Some((frame, _)) = network.receive(smoltcp::time::Instant::ZERO) {
+            // The target's address in a request of ARP.
+            frame.consume(|bytes| missing.retain(|address| bytes.get(38..42) != Some(&address[..])));
+        }
+        assert!(std::time::Instant::now() < end, "{missing:?} are not asked for");
+    }
+}

@@ -180,9 +180,12 @@ impl Phy {
         self.received.iter().map(Frame::bytes)
     }
 
-    /// Sends `frame`, or drops it if no buffer is free. The card computes its checksums.
-    pub fn send(&mut self, frame: &[u8]) {
+    /// Sends `frame`, or drops it if no buffer is free; returns whether it is sent. The card computes its checksums.
+    /// [`wait`](Self::wait) takes back the buffers of frames that were sent.
+    pub fn send(&mut self, frame: &[u8]) -> bool {
+        let dropped = self.sender.dropped;
         self.sender.send(frame.len(), |buffer| buffer.copy_from_slice(frame));
+        self.sender.dropped == dropped
     }
 
     /// Posts what smoltcp has read, and takes what has arrived.
