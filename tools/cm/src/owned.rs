@@ -17,7 +17,7 @@ use crate::gsi::Gsi;
 use crate::machine::{
     Agreed, CallError, Config, ConnectionId, Event, Machine, Parameters, Path, Route, State, Transmit,
 };
-use crate::message::{Gid, Service, address_of};
+use crate::message::{Gid, Message, Service, address_of};
 use crate::path::{CardLimits, attributes, known_mac, path_to};
 
 /// Queue pair number for general services.
@@ -28,6 +28,8 @@ const RESOLUTION: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Maximum number of messages that wait for a MAC address or a free send.
 const WAITING: usize = 4096;
+/// Maximum number of requests that wait for their sender's MAC address.
+const HELD: usize = 256;
 /// Most datagrams handled in a turn. A remote that sends them without end neither keeps a call from returning, nor lets
 /// answers pile up.
 const TURN: usize = 64;
@@ -45,6 +47,11 @@ pub(crate) struct OwnedManager {
     clock: Clock,
     /// Messages not sent yet, with the time at which each is dropped.
     waiting: VecDeque<(Duration, Transmit)>,
+    /// Requests whose sender's MAC address is not known yet, with the time at which each is dropped. The program would
+    /// wait for it, to make a queue pair, while others wait for the program.
+    held: VecDeque<(Duration, Path, Vec<u8>)>,
+    /// When to look for those addresses again.
+    next_look: Duration,
     last_port: u16,
 }
 
@@ -61,6 +68,8 @@ impl OwnedManager {
             neighbours,
             clock: device.clock().clone(),
             waiting: VecDeque::new(),
+            held: VecDeque::new(),
+            next_look: Duration::ZERO,
             last_port: 0,
         })
     }
@@ -160,6 +169,7 @@ impl OwnedManager {
 
     /// Handles what came and what is due; sends what can be sent. Returns whether more may have come.
     fn work(&mut self) -> Result<bool, ManagerError> {
+        self.look_again();
         let mut more = true;
         for _ in 0..TURN {
             let Some(received) = self.gsi.poll()? else {
@@ -170,13 +180,57 @@ impl OwnedManager {
             if self.gid_index(path.local).is_none() {
                 continue;
             }
-            if let Err(error) = self.machine.receive(self.clock.now(), path, &received.mad) {
-                tracing::debug!(%error, remote = %path.remote_address(), "a management datagram was dropped");
+            if self.is_ahead_of_its_address(&path, &received.mad) {
+                self.hold(path, received.mad);
+            } else {
+                self.receive(path, &received.mad);
             }
         }
         self.machine.handle_timeout(self.clock.now());
         self.flush()?;
         Ok(more)
+    }
+
+    fn receive(&mut self, path: Path, mad: &[u8]) {
+        if let Err(error) = self.machine.receive(self.clock.now(), path, mad) {
+            tracing::debug!(%error, remote = %path.remote_address(), "a management datagram was dropped");
+        }
+    }
+
+    /// Whether a message is a request whose sender's MAC address is still being asked for.
+    fn is_ahead_of_its_address(&self, path: &Path, mad: &[u8]) -> bool {
+        matches!(Message::parse(mad), Ok(Message::Req(_))) && matches!(self.address_path(path), Ok(None))
+    }
+
+    fn hold(&mut self, path: Path, mad: Vec<u8>) {
+        if self.held.len() < HELD {
+            self.held.push_back((self.clock.now() + RESOLUTION, path, mad));
+        } else {
+            self.give_up(&path);
+        }
+    }
+
+    /// Drops a request. The sender repeats it if it is there.
+    fn give_up(&self, path: &Path) {
+        let remote = path.remote_address();
+        tracing::debug!(%remote, "a request was dropped: no MAC address");
+        self.neighbours.iter().for_each(|neighbours| neighbours.forget(remote));
+    }
+
+    /// Handles the requests whose senders' MAC addresses have come.
+    fn look_again(&mut self) {
+        let now = self.clock.now();
+        if self.held.is_empty() || now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK_EVERY;
+        for (until, path, mad) in std::mem::take(&mut self.held) {
+            match self.address_path(&path) {
+                Ok(None) if now < until => self.held.push_back((until, path, mad)),
+                Ok(None) => self.give_up(&path),
+                _ => self.receive(path, &mad),
+            }
+        }
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -198,7 +252,7 @@ impl OwnedManager {
     fn limit(&self) -> Duration {
         let now = self.clock.now();
         let due = self.machine.poll_timeout().map_or(Duration::MAX, |due| due.saturating_sub(now));
-        if self.waiting.is_empty() { due } else { due.min(LOOK_EVERY) }
+        if self.waiting.is_empty() && self.held.is_empty() { due } else { due.min(LOOK_EVERY) }
     }
 
     pub(crate) fn wait(&mut self, timeout: Duration) -> Result<(ConnectionId, Event), ManagerError> {
@@ -299,5 +353,53 @@ impl OwnedManager {
             Some(path) => Ok(path),
             None => self.resolved_path(&path),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_dv::Options;
+    use mlx5_neighbours::Network;
+    use mlx5_open::Sim;
+
+    use super::*;
+    use crate::message::gid_of;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// While a program waits for one host's address, it does nothing for others.
+    #[test]
+    fn a_request_is_told_when_its_sender_can_be_answered() {
+        let sim = Sim::builder().functions(2).build().unwrap();
+        let networks = ["10.0.0.1/24", "10.0.0.2/24"].map(|network| network.parse::<Network>().unwrap());
+        let [near, far] = networks.map(|network| network.address());
+        let open = |index: usize, address| sim.open_with(index, Options::default().ip(address)).unwrap();
+        let devices = [open(0, near), open(1, far)];
+        let neighbours = Neighbours::start(&devices[1], Some(networks[1])).unwrap();
+        let mut manager = OwnedManager::new(&devices[1], Some(neighbours), Config::default()).unwrap();
+        manager.listen(Service::tcp(7174)).unwrap();
+
+        // A host that sends a request, and does not answer ARP.
+        let path = Path { local: gid_of(near), remote: gid_of(far) };
+        let mut machine = Machine::new(Config::default());
+        let parameters = Parameters::new(1, 0);
+        machine.connect(Duration::ZERO, path, Service::tcp(7174), Route::default(), &parameters).unwrap();
+        let request = machine.poll_transmit().unwrap();
+        let gid = devices[0].gids().into_iter().find(|gid| gid.address.octets() == path.local).unwrap();
+        let to = AddressPath::new(path.remote, devices[1].mac()).gid_index(gid.index as u8);
+        let to = AddressHandle::new(&devices[0], &to, GSI_QPN, GSI_QKEY).unwrap();
+        let mut gsi = Gsi::new(&devices[0]).unwrap();
+        assert!(gsi.send(&to, &request.mad));
+        let end = std::time::Instant::now() + LONG;
+        while manager.held.is_empty() {
+            assert!(manager.poll().unwrap().is_none(), "its sender cannot be answered");
+            assert!(std::time::Instant::now() < end, "no request");
+        }
+
+        let _answers = Neighbours::start(&devices[0], Some(networks[0])).unwrap();
+        let (id, event) = manager.wait(LONG).unwrap();
+        assert!(matches!(event, Event::ConnectRequest { .. }), "{event:?}");
+        let agreed = manager.agreed(id).unwrap();
+        assert!(manager.address_path(&agreed.path).unwrap().is_some(), "nothing is left to wait for");
     }
 }
