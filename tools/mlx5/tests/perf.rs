@@ -227,7 +227,7 @@ impl Running {
 
 /// The software card in a program of its own, two functions on one wire. What it warns of is in `card.log`.
 struct Served {
-    _card: Running,
+    card: Running,
     /// What it prints.
     lines: Lines<BufReader<ChildStdout>>,
     dir: tempfile::TempDir,
@@ -258,7 +258,7 @@ impl Served {
             let line = lines.next().expect("a line").expect("text");
             assert!(line.starts_with("listening on"), "{line}");
         }
-        Served { _card: card, lines, dir }
+        Served { card, lines, dir }
     }
 
     fn end(&self, index: usize, arguments: &str) -> Running {
@@ -306,6 +306,8 @@ fn two_programs_measure_together_and_both_report_the_same() {
         "bw read -n 200 -s 4096",
         "bw send -n 200 -s 4096 -b",
         "rate write -n 500 -q 2",
+        // The second list would end beyond what may be in flight, and no message of the first is signaled.
+        "bw write -n 1000 -s 64 -l 100 -Q 128 -t 128",
         "rate send -n 300 -e",
     ] {
         let port = free_port();
@@ -393,6 +395,26 @@ fn a_server_that_measures_something_else_says_so_on_both_sides() {
         let said = text(&output.stderr);
         assert!(!output.status.success() && said.contains("the client measures bw write"), "{said}");
     }
+}
+
+#[test]
+fn packets_are_of_as_many_flows_as_asked_for() {
+    const FLOWS: u16 = 1000;
+    let (card, capture) = Served::capturing();
+    let sent = card.end(0, &format!("packet tx -n 4000 --flows {FLOWS} --to 02:00:00:00:00:99")).end();
+    assert!(sent.status.success(), "{}", text(&sent.stderr));
+    drop(card.card);
+    let capture = std::fs::read(capture).expect("a capture");
+    let (mut left, mut ports) = (&capture[24..], std::collections::HashMap::new());
+    while let Some((header, rest)) = left.split_at_checked(16) {
+        let len = u32::from_le_bytes(header[8..12].try_into().expect("four bytes")) as usize;
+        let Some((frame, rest)) = rest.split_at_checked(len) else { break };
+        if frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&17) {
+            *ports.entry([frame[34], frame[35]]).or_insert(0u32) += 1;
+        }
+        left = rest;
+    }
+    assert_eq!(ports.len(), usize::from(FLOWS));
 }
 
 #[test]

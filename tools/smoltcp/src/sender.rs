@@ -12,8 +12,9 @@ use super::offload::checksums;
 pub(super) struct Sender {
     pub(super) queue: EthernetQueue,
     free: Vec<Buffer>,
-    /// Receives to keep posted.
+    /// Receives to keep posted, and the bytes of each: more than a send has, where the card joins segments.
     receives: usize,
+    receive_bytes: usize,
     /// Whether the card computes checksums.
     pub(super) offloads: bool,
     pub(super) dropped: u64,
@@ -26,9 +27,10 @@ impl Sender {
     pub(super) fn new(queue: EthernetQueue, receives: Vec<Buffer>, sends: Vec<Buffer>) -> Self {
         let scratch = vec![0; queue.sq().longest_frame()];
         let (count, offloads) = (receives.len(), queue.sq().has_checksums());
+        let receive_bytes = receives.first().map_or(0, Buffer::capacity);
         let mut free = Vec::with_capacity(count + sends.len());
         free.extend(receives);
-        let mut sender = Sender { queue, free, receives: count, offloads, dropped: 0, scratch };
+        let mut sender = Sender { queue, free, receives: count, receive_bytes, offloads, dropped: 0, scratch };
         sender.post();
         sender.free.extend(sends);
         sender
@@ -37,8 +39,9 @@ impl Sender {
     /// Posts receives up to their number.
     fn post(&mut self) {
         while self.queue.in_flight().1 < self.receives
-            && let Some(buffer) = self.free.pop()
+            && let Some(at) = self.free.iter().position(|buffer| buffer.capacity() >= self.receive_bytes)
         {
+            let buffer = self.free.swap_remove(at);
             if !self.receive(buffer) {
                 break;
             }
@@ -102,5 +105,35 @@ impl Sender {
             self.free.extend(refused.buffer);
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+    use mlx5_dv::queue::ethernet::EthernetOptions;
+    use mlx5_open::Sim;
+
+    use super::*;
+
+    /// A frame of joined segments that met a short one would stop the queue.
+    #[test]
+    fn a_buffer_that_is_too_short_for_what_is_received_is_never_posted() {
+        const LONG: usize = 8192;
+        let sim = Sim::builder().build().unwrap();
+        let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
+        let queue = EthernetQueue::new(&pd, EthernetOptions::default().send_depth(4).recv_depth(4)).unwrap();
+        let buffers =
+            |bytes| MemoryRegion::allocate(&pd, 2 * bytes, AccessFlags::LOCAL_WRITE).unwrap().buffers(bytes).unwrap();
+        let mut sender = Sender::new(queue, buffers(LONG), buffers(2048));
+        assert_eq!(sender.queue.in_flight().1, 2);
+        // A program still reads what was received into one of them.
+        let mut returned = sender.queue.reset().unwrap();
+        let read = returned.pop().unwrap();
+        sender.free.extend(returned);
+        sender.post();
+        assert_eq!((sender.queue.in_flight().1, sender.free.len()), (1, 2));
+        assert!(sender.receive(read));
+        assert_eq!(sender.queue.in_flight().1, 2);
     }
 }

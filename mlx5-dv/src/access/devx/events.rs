@@ -26,6 +26,9 @@ use crate::kernel::abi::shared::{
 use crate::kernel::abi::*;
 use crate::lock::lock;
 
+/// Events of send and receive queues of frames to subscribe to.
+const OF_FRAME_QUEUES: &[EventType] =
+    &[EventType::WqCatastrophic, EventType::WqInvalidRequest, EventType::WqAccessError];
 /// Queue pair events to subscribe to.
 const OF_QUEUE_PAIRS: &[EventType] = &[
     EventType::WqCatastrophic,
@@ -120,6 +123,7 @@ impl Events {
     pub fn watch(&self, device: BorrowedFd<'_>, opcode: Opcode, object: ObjectHandle) {
         match opcode {
             Opcode::CreateQp => self.subscribe(device, Some(object), OF_QUEUE_PAIRS),
+            Opcode::CreateSq | Opcode::CreateRq => self.subscribe(device, Some(object), OF_FRAME_QUEUES),
             Opcode::CreateRmp => {
                 self.subscribe(device, Some(object), &[EventType::SrqLimit, EventType::SrqCatastrophic]);
             }

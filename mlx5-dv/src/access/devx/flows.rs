@@ -95,7 +95,7 @@ impl Devx {
         match ended {
             Ok(_) => Ok(()),
             // The device is gone, and the object with it.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODEV)) => Ok(()),
+            Err(error) if self.is_released(&error) => Ok(()),
             Err(error) => Err(Error::io(format!("destroying {what} in the kernel"), error)),
         }
     }

@@ -193,10 +193,14 @@ impl Devx {
     /// The error kind for an ioctl that failed with `error`.
     fn failed(&self, error: io::Error) -> CommandErrorKind {
         match error.raw_os_error() {
-            Some(libc::EIO | libc::ENODEV) => {
+            _ if self.is_released(&error) => {
                 self.liveness.end(Death::Released);
                 CommandErrorKind::Dead(self.liveness.death().unwrap_or(Death::Released))
             }
+            Some(libc::EIO) => CommandErrorKind::Io {
+                doing: "sending it through the kernel, which says no more of some refusals of firmware,".into(),
+                source: error,
+            },
             Some(libc::EINVAL | libc::EOPNOTSUPP) => CommandErrorKind::Io {
                 doing:
                     "sending it through the kernel, which accepts only queries and commands on this process's objects,"
@@ -205,6 +209,27 @@ impl Devx {
             },
             _ => CommandErrorKind::Io { doing: "sending it through the kernel".into(), source: error },
         }
+    }
+
+    /// Whether an ioctl failed with `error` because the kernel's driver has released the device. The kernel says `EIO`
+    /// then, and also for some statuses of firmware, after which the device still works. It answers for an event queue
+    /// by itself.
+    fn is_released(&self, error: &io::Error) -> bool {
+        match error.raw_os_error() {
+            Some(libc::ENODEV) => true,
+            Some(libc::EIO) => matches!(self.query_eqn(0), Err(again) if again.raw_os_error() == Some(libc::EIO)),
+            _ => false,
+        }
+    }
+
+    /// The number of completion vector `vector`'s event queue.
+    fn query_eqn(&self, vector: u32) -> io::Result<u32> {
+        let mut eqn = 0u32;
+        Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN)
+            .input(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector.as_bytes())
+            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, eqn.as_mut_bytes()))
+            .and_then(|call| call.run(self.file()))?;
+        Ok(eqn)
     }
 
     fn check(&self, command: &RawCommand) -> Result<(), CommandError> {
@@ -435,15 +460,8 @@ impl Access for Devx {
         if vector >= self.context.vectors {
             return Err(no_vector(vector, self.context.vectors).into());
         }
-        let mut eqn = 0u32;
-        Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN)
-            .input(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector.as_bytes())
-            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, eqn.as_mut_bytes()))
-            .and_then(|call| call.run(self.file()))
-            .map_err(|error| {
-                Error::io(format!("querying the kernel for the EQ of completion vector {vector}"), error)
-            })?;
-        Ok(eqn)
+        self.query_eqn(vector)
+            .map_err(|error| Error::io(format!("querying the kernel for the EQ of completion vector {vector}"), error))
     }
 
     fn completion_vectors(&self) -> u32 {

@@ -285,6 +285,14 @@ impl FlowActions {
         first.map_or(Ok(()), |(_, action)| Err(Invalid::NoEffect { action, beside }))
     }
 
+    /// Error for a flow tag of frames of `direction` that have no completion to bear it.
+    pub(super) fn check_tag(&self, direction: Direction) -> Result<(), Invalid> {
+        match direction == Direction::Transmit && self.tag.is_some() {
+            true => Err(Invalid::NoEffect { action: "a flow tag", beside: "is for frames that are sent" }),
+            false => Ok(()),
+        }
+    }
+
     /// Error unless a rule of `table` can do it.
     pub(super) fn check_for(&self, table: &FlowTable) -> Result<(), Error> {
         let direction = table.direction();
@@ -321,9 +329,7 @@ impl FlowActions {
             }
             _ => {}
         }
-        if direction == Direction::Transmit && self.tag.is_some() {
-            return Err(Invalid::NoEffect { action: "a flow tag", beside: "is for frames that are sent" }.into());
-        }
+        self.check_tag(direction)?;
         if self.modify.as_ref().is_some_and(|modify| modify.direction() != direction) {
             return wrong("changing headers", "a ModifyHeader of the table's direction");
         }

@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Invalid};
 
 /// The kernel's lowest matcher priority.
-const LAST_PRIORITY: u16 = 15;
+pub(super) const LAST_PRIORITY: u16 = 15;
 
 /// Rules with the same match criteria on DevX, where the kernel owns the function: the counterpart of a flow group.
 /// `mlx5dv_flow_matcher` of libibverbs.

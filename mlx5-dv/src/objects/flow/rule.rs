@@ -118,6 +118,7 @@ impl FlowRule {
     ) -> Result<Self, Error> {
         let actions = actions.into();
         actions.check(matcher.device())?;
+        actions.check_tag(matcher.direction())?;
         matched.check_criteria(matcher.criteria(), "its flow matcher")?;
         let option = matched.option_of(matcher.device())?;
         let (fate, rest) = match fate_in_kernel(matcher, &actions)? {

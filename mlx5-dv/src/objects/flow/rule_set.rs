@@ -8,7 +8,7 @@ use mlx5_prm::layout::Layout;
 
 use super::actions::FlowActions;
 use super::group::FlowGroup;
-use super::matcher::FlowMatcher;
+use super::matcher::{FlowMatcher, LAST_PRIORITY};
 use super::matching::FlowMatch;
 use super::rule::FlowRule;
 use super::table::{Direction, FlowTable, FlowTableOptions};
@@ -107,6 +107,12 @@ impl FlowRules {
             }
             levels.reverse();
         } else {
+            in_range(
+                "priorities",
+                priorities.into(),
+                1..=u64::from(LAST_PRIORITY) + 1,
+                "a flow matcher of the kernel",
+            )?;
             levels.resize_with(priorities.into(), || Mutex::new(Level::Kernel { matchers: HashMap::new() }));
         }
         Ok(FlowRules { levels, direction, device: Arc::clone(device) })

@@ -316,13 +316,23 @@ pub enum Goal {
     },
 }
 
+impl Amount {
+    /// Whether there is something to count.
+    pub fn is_sound(self) -> bool {
+        match self {
+            Amount::Messages { counted, .. } => counted > 0,
+            Amount::Time { total, margin } => margin.checked_mul(2).is_some_and(|margins| margins < total),
+        }
+    }
+}
+
 impl From<Amount> for Goal {
     fn from(amount: Amount) -> Self {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         match amount {
             Amount::Messages { warm_up, counted } => Goal::Messages { warm_up, all: warm_up.saturating_add(counted) },
             Amount::Time { total, margin } => {
-                Goal::Time { from: nanos(margin), to: nanos(total - margin), end: nanos(total) }
+                Goal::Time { from: nanos(margin), to: nanos(total.saturating_sub(margin)), end: nanos(total) }
             }
         }
     }

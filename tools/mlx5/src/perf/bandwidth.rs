@@ -97,7 +97,11 @@ impl<'a> Bandwidth<'a> {
             let progress = self.progress[qp];
             let target = self.target(progress);
             let list = self.post_list.min(target - progress.posted);
-            if list == 0 || progress.posted + list > progress.left + self.tx_depth {
+            let room = progress.left + self.tx_depth - progress.posted;
+            // Without a signaled message nothing leaves: then what there is room for is posted, up to the next one.
+            let is_signaled = progress.posted / self.cq_mod > progress.left / self.cq_mod;
+            let list = if is_signaled { list } else { list.min(room) };
+            if list == 0 || list > room {
                 return Ok(moved);
             }
             self.timing.posting(progress.posted);

@@ -36,6 +36,8 @@ const REST: Duration = Duration::from_millis(5);
 /// Limits on what a client may request: queue pairs, and bytes of a message.
 const MOST_QPS: usize = 16384;
 const MOST_BYTES: usize = 1 << 30;
+/// Bytes of one message of each queue pair.
+const MOST_IN_ALL: usize = 1 << 34;
 
 /// A message from one end to the other.
 #[derive(Debug, Serialize, Deserialize)]
@@ -431,9 +433,15 @@ fn agree(plan: &Plan, theirs: Agreed) -> Result<Plan, Failure> {
     }
     let reasonable = (1..=MOST_QPS).contains(&theirs.qps)
         && (1..=64).contains(&theirs.sizes.len())
-        && theirs.sizes.iter().all(|size| (1..=MOST_BYTES).contains(size));
+        && theirs
+            .sizes
+            .iter()
+            .all(|size| (1..=MOST_BYTES).contains(size) && size.saturating_mul(theirs.qps) <= MOST_IN_ALL)
+        && theirs.amount.is_sound();
     if !reasonable {
-        return Err("the client requests more queue pairs, sizes or bytes than this version allows".into());
+        return Err(
+            "the client requests more queue pairs, sizes or bytes, or less time, than this version allows".into()
+        );
     }
     let flags = [
         ("-c", ours.connection == theirs.connection),
@@ -486,7 +494,7 @@ mod tests {
 
     #[test]
     fn a_server_takes_what_it_was_started_for_and_nothing_beyond_the_limits() {
-        let plan = Plan::example(agreed());
+        let (plan, second) = (Plan::example(agreed()), Duration::from_secs(1));
         assert_eq!(agree(&plan, Agreed { sizes: vec![2, 4], qps: 3, ..agreed() }).unwrap().agreed.qps, 3);
         for (theirs, message) in [
             (Agreed { operation: Operation::Read, ..agreed() }, "bw read"),
@@ -500,6 +508,9 @@ mod tests {
             (Agreed { sizes: vec![], ..agreed() }, "than this version allows"),
             (Agreed { sizes: vec![0], ..agreed() }, "than this version allows"),
             (Agreed { sizes: vec![usize::MAX], ..agreed() }, "than this version allows"),
+            (Agreed { sizes: vec![1 << 30], qps: 17, ..agreed() }, "than this version allows"),
+            (Agreed { amount: Amount::Time { total: second, margin: second / 2 }, ..agreed() }, "less time"),
+            (Agreed { amount: Amount::Time { total: second, margin: 2 * second }, ..agreed() }, "less time"),
         ] {
             let error = agree(&plan, theirs).expect_err(message).to_string();
             assert!(error.contains(message), "{error}");

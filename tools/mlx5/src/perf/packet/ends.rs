@@ -65,6 +65,9 @@ struct TestQueue {
     /// Buffers that are in no queue, and of these the next to be posted or sent.
     free: Vec<Buffer>,
     next: Vec<Buffer>,
+    /// Of how many flows frames are sent, in turn, and that of the next frame.
+    flows: u16,
+    flow: u16,
     received: Vec<ReceivedFrame>,
     /// Receives to keep posted.
     receives: usize,
@@ -291,7 +294,15 @@ impl TestQueue {
         let len = queue.sq().longest_frame().next_multiple_of(64);
         let mut free = ExclusiveRegion::allocate(pd, 2 * DEPTH as usize * len)?.buffers(len)?;
         free.truncate(2 * DEPTH as usize);
-        let mut this = TestQueue { queue, free, next: Vec::new(), received: Vec::new(), receives: DEPTH as usize };
+        let mut this = TestQueue {
+            queue,
+            free,
+            next: Vec::new(),
+            flows: 1,
+            flow: 0,
+            received: Vec::new(),
+            receives: DEPTH as usize,
+        };
         this.post()?;
         Ok(this)
     }
@@ -309,7 +320,7 @@ impl TestQueue {
         self.next.extend(self.free.drain(left..));
     }
 
-    /// Sends `count` of `frames`, in turn: written to all buffers once.
+    /// Sends `count` of `frames`, in turn.
     fn transmit(&mut self, frames: &[Vec<u8>], count: u64, burst: usize) -> Result<Counted, Failure> {
         self.fill(frames);
         let (mut sent, mut counted, mut last) = (0, Counted::default(), Instant::now());
@@ -366,8 +377,10 @@ impl TestQueue {
         }
     }
 
-    /// Writes `frames` to the free buffers, in turn.
+    /// Writes `frames`, one of each flow, to the free buffers. There may be fewer of these, and they are not used in
+    /// turn: what tells the flows apart is written when a frame is sent.
     fn fill(&mut self, frames: &[Vec<u8>]) {
+        (self.flows, self.flow) = (frames.len() as u16, 0);
         for (buffer, frame) in self.free.iter_mut().zip(frames.iter().cycle()) {
             buffer.set_len(frame.len());
             buffer.as_mut_slice().copy_from_slice(frame);
@@ -382,6 +395,10 @@ impl TestQueue {
             return Ok(0);
         }
         self.take_next(now);
+        for buffer in &mut self.next {
+            buffer.as_mut_slice()[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&source_port(self.flow));
+            self.flow = if self.flow + 1 < self.flows { self.flow + 1 } else { 0 };
+        }
         self.queue.batch().send_each(&mut self.next, FrameFlags::empty())?;
         Ok(now as u64)
     }
@@ -473,6 +490,11 @@ fn is_ours(frame: &[u8], load: &Load) -> bool {
     frame.len() == load.size - CHECK && frame.get(12..14) == Some(&[8, 0])
 }
 
+/// The UDP source port of a flow, as frames have it.
+fn source_port(flow: u16) -> [u8; 2] {
+    (1024 + flow).to_be_bytes()
+}
+
 /// A frame of each flow: a UDP datagram over IPv4, without a checksum of its own.
 fn frames(to: Mac, from: Mac, load: &Load) -> Vec<Vec<u8>> {
     let ip_len = (load.size - CHECK - 14) as u16;
@@ -485,7 +507,7 @@ fn frames(to: Mac, from: Mac, load: &Load) -> Vec<Vec<u8>> {
     frame.resize(load.size - CHECK, 0x5a);
     let of_flow = |flow: u16| {
         let mut frame = frame.clone();
-        frame[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&(1024 + flow).to_be_bytes());
+        frame[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&source_port(flow));
         frame
     };
     (0..load.flows).map(of_flow).collect()
