@@ -20,7 +20,7 @@ use crate::objects::{
 use crate::strict::rules;
 
 /// Translation lists are a multiple of this number of octwords.
-const BLOCK: u32 = 4;
+const BLOCK: u64 = 4;
 /// Copies a part of one context to another.
 type Take = fn(&Mkc, &mut Mkc);
 /// Parts of a context that a UMR may change: `mkey_mask`. Others need capabilities that are not announced.
@@ -67,7 +67,7 @@ enum Refusal {
     #[error("mkey_mask {0:#x} has fields that cannot be changed")]
     Mask(u64),
     #[error("the key has room for {0:#x} octwords of translations")]
-    Room(u32),
+    Room(u64),
     #[error("the key's access mode has no translations")]
     AccessMode,
     #[error("a pattern of keys in the middle of a list, or whose bcount_per_cycle is not the sum of its entries")]
@@ -199,8 +199,9 @@ impl Update {
             0
         };
         // Lists are padded with zeros to 64 bytes; so is the key's room for them.
-        let room = if mkey.umem.is_some() { 0 } else { context.translations_octword_size().next_multiple_of(BLOCK) };
-        let end = offset.checked_add(list.len() / OCTWORD).filter(|end| list.is_empty() || *end <= room as usize);
+        let octwords = u64::from(context.translations_octword_size());
+        let room = if mkey.umem.is_some() { 0 } else { octwords.next_multiple_of(BLOCK) };
+        let end = offset.checked_add(list.len() / OCTWORD).filter(|end| list.is_empty() || *end as u64 <= room);
         end.ok_or(Refusal::Room(room))?;
         match &mkey.translation {
             Translation::Pages(old) if mkey.umem.is_some() => Ok(Translation::Pages(old.clone())),

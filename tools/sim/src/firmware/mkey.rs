@@ -14,6 +14,10 @@ use super::syndromes::Syndrome;
 use crate::function::{Context, Function};
 use crate::objects::{Mkey, OCTWORD, OnDemand, PRESENT, PageList, TRANSLATIONS, Translation, keys_of, page_rights};
 
+/// Most octwords that a key has room for which UMRs fill. Linux's key of all addresses (implicit ODP) has one for each
+/// GiB, with page tables of five levels 2^26; that is 512 GiB of pages of 4 KiB, too. No capability limits it.
+const MOST_OCTWORDS: u32 = 1 << 26;
+
 /// `CREATE_MKEY`.
 pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> Answer<CreateMkeyOut> {
     let context = *command.memory_key_mkey_entry();
@@ -21,6 +25,7 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
         command.mkey_umem_valid().then(|| InUmem { id: command.mkey_umem_id(), offset: command.mkey_umem_offset() });
     check_counts(command, &context, list)?;
     check_keys(f, &context)?;
+    check_room(command, &context)?;
     check_features(f, command, &context)?;
     f.nic.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
     let is_all_absent = command.pg_access() && page_rights(list).all(|rights| rights == 0);
@@ -72,6 +77,13 @@ fn check_keys(f: &Function, context: &Mkc) -> Result<(), Syndrome> {
     let longest = 1 << f.nic.firmware.caps.general().log_max_klm_list_size();
     let is_too_long = context.access_mode() == AccessMode::Klms && context.translations_octword_size() > longest;
     if is_too_long { Err(Syndrome::KlmList) } else { Ok(()) }
+}
+
+/// Room that only UMRs fill is not in the input, so nothing else bounds it. A key in a umem needs none.
+fn check_room(command: &CreateMkeyIn, context: &Mkc) -> Result<(), Syndrome> {
+    let is_filled_later = context.umr_en() && !command.mkey_umem_valid();
+    let is_too_much = is_filled_later && context.translations_octword_size() > MOST_OCTWORDS;
+    if is_too_much { Err(Syndrome::MkeyRoom) } else { Ok(()) }
 }
 
 /// Octwords of the key's translations; 0 if length or page size are invalid and will be refused.

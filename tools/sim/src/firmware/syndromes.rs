@@ -174,6 +174,7 @@ syndromes! {
     0x0806 TranslationRoom BadParameter "the key's translations_octword_size has no room for its translations",
     0x0807 KlmList ExceedsLimit "translations_octword_size is above log_max_klm_list_size",
     0x0808 KeyPattern BadParameter "a pattern of keys whose bcount_per_cycle is not the sum of its entries, or zero",
+    0x080a MkeyRoom ExceedsLimit "translations_octword_size is above what a key of UMR can have",
 
     0x0809 NoSuchPageFault BadParameter "the token is of no page fault",
 

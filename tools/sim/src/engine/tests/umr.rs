@@ -225,6 +225,18 @@ fn an_update_of_what_is_not_as_it_should_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn the_room_of_a_key_is_any_number() {
+    let (mut bench, a, _) = Bench::standard();
+    let memory = page(&mut bench);
+    let key = free_key(&mut bench, AccessMode::Mtt);
+    bench.mkey_mut(key).context.w().translations_octword_size(u32::MAX);
+    bench.post(a, &register(key, 0, 100, memory));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    assert_eq!(bench.violations(), [] as [&str; 0]);
+}
+
+#[test]
 fn the_kernels_queue_moves_keys_between_protection_domains() {
     let mut bench = Bench::new();
     for _ in 0..=PD + 1 {

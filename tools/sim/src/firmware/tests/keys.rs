@@ -269,3 +269,26 @@ fn a_list_of_keys_is_as_long_as_announced() {
     client.exec(&list(longest)).unwrap();
     assert_eq!(client.refused(&list(longest + 1)), Syndrome::KlmList);
 }
+
+#[test]
+fn the_room_that_updates_fill_is_bounded() {
+    let mut client = Client::up();
+    let pd = client.exec(&AllocPdIn::default()).unwrap().pd();
+    let free = |mode: AccessMode, octwords: u32| {
+        let mut context = Mkc::ZERO;
+        context.set_access_mode(mode);
+        context.w().free(true).umr_en(true).lr(true).qpn(0xff_ffff).pd(pd).translations_octword_size(octwords);
+        let mut command = CreateMkeyIn::default();
+        command.w().memory_key_mkey_entry(&context);
+        WithTail::<_, Be64>::new(command, vec![])
+    };
+    // What Linux creates for all addresses, in pieces of 1 GiB, with page tables of five levels.
+    let longest = 1 << (56 - 30);
+    client.f.nic.firmware.caps.general.current.w().fixed_buffer_size(true);
+    client.exec(&free(AccessMode::Mtt, longest)).unwrap();
+    for mode in [AccessMode::Mtt, AccessMode::Ksm] {
+        for octwords in [longest + 1, 0xffff_fff0, u32::MAX] {
+            assert_eq!(client.refused(&free(mode, octwords)), Syndrome::MkeyRoom);
+        }
+    }
+}
