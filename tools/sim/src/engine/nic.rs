@@ -8,6 +8,7 @@ use super::memory::{self, Access, Refusal};
 use crate::ethernet::HEADER;
 use crate::function::{Nic, Seen};
 use crate::objects::{Absent, AtomicResult, Failure, MkeyRights, Qp, QueueCounter, TimeWait, User};
+use crate::steering::{Delivery, MOST_DESTINATIONS};
 use crate::strict::rules;
 use crate::transport::Packet;
 use crate::transport::packet::{FRAME_OVERHEAD, MAX_PAYLOAD};
@@ -132,9 +133,20 @@ impl Nic {
             return;
         }
         let Some(root) = self.objects.steering.transmit_root else { return self.send_steered(frame, domain) };
-        for delivery in self.objects.steering.steer(root, &frame) {
+        for delivery in self.steer(root, &frame) {
             self.send_steered(delivery.changed.unwrap_or_else(|| frame.clone()), domain);
         }
+    }
+
+    /// Where flow tables have a frame go that enters at `root`. One with too many destinations is dropped.
+    pub(crate) fn steer(&mut self, root: u32, frame: &[u8]) -> Vec<Delivery> {
+        let deliveries = self.objects.steering.steer(root, frame);
+        if deliveries.is_none() {
+            self.strict.report(rules::STEERING, || {
+                format!("flow table {root:#x}: a frame that enters it has more than {MOST_DESTINATIONS} destinations")
+            });
+        }
+        deliveries.unwrap_or_default()
     }
 
     /// Sends a frame that flow tables let through.

@@ -33,6 +33,10 @@ use crate::ethernet::{self, VxlanPorts};
 use crate::profile::Profile;
 use crate::table::Table;
 
+/// Most destinations that one frame can have on its way, tables among them. Linux's rules have a few for each frame. As
+/// each table may lead to many others, and these again, a frame would have them without end.
+pub(crate) const MOST_DESTINATIONS: usize = 1024;
+
 /// Number of the object whose option is that of `geneve_tlv_option_0_data`.
 const FIRST_OPTION: u32 = 1;
 
@@ -147,12 +151,13 @@ impl Steering {
         number
     }
 
-    /// The destinations of a frame that enters at `root`. Updates the flow counters of matching entries.
-    pub(crate) fn steer(&mut self, root: u32, frame: &[u8]) -> Vec<Delivery> {
+    /// The destinations of a frame that enters at `root`. Updates the flow counters of matching entries. `None` if it
+    /// has more than [`MOST_DESTINATIONS`] on its way.
+    pub(crate) fn steer(&mut self, root: u32, frame: &[u8]) -> Option<Vec<Delivery>> {
         let (mut deliveries, mut scratch) = (Vec::new(), Vec::new());
         let option = self.first_option();
         let start = Traveller::new(Cow::Borrowed(frame), Registers::default(), self.vxlan_ports, option);
-        let mut pending = vec![(root, start)];
+        let (mut pending, mut passed) = (vec![(root, start)], 0);
         while let Some((number, traveller)) = pending.pop() {
             let Some(table) = self.tables.get(number) else { continue };
             let Some(entry) = table.find(&traveller.key, &mut scratch) else {
@@ -171,6 +176,10 @@ impl Steering {
                     counter.bytes += traveller.frame.len() as u64;
                 }
             }
+            passed += entry.destinations.len();
+            if passed > MOST_DESTINATIONS {
+                return None;
+            }
             let changed = changed(traveller, &entry.changes, &self.modify_headers, &self.reformats);
             let Some(traveller) = changed else { continue };
             for destination in &entry.destinations {
@@ -181,7 +190,7 @@ impl Steering {
                 }
             }
         }
-        deliveries
+        Some(deliveries)
     }
 
     /// The option that entries match.

@@ -149,19 +149,19 @@ fn the_lowest_entry_that_matches_decides_and_counts() {
     assert_eq!(steering.counters.insert(FlowCounter::default()).unwrap(), 1);
     let web = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
     let mail = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 25));
-    assert_eq!(steering.steer(root, &web), unchanged(&[7, 8], 1));
-    assert_eq!(steering.steer(root, &mail), unchanged(&[9], 2));
+    assert_eq!(steering.steer(root, &web).unwrap(), unchanged(&[7, 8], 1));
+    assert_eq!(steering.steer(root, &mail).unwrap(), unchanged(&[9], 2));
     let len = web.len() as u64;
     assert_eq!(*steering.counters.get(1).unwrap(), FlowCounter { packets: 1, bytes: len });
     assert_eq!(steering.entry_count(), 3);
     assert!(steering.is_used(Use::Counter(1)) && steering.is_used(Use::Tir(8)));
     // With the lowest removed, the next of the same value decides.
     assert!(steering.remove_entry(root, 3) && !steering.remove_entry(root, 3));
-    assert_eq!(steering.steer(root, &web), unchanged(&[6], 1));
+    assert_eq!(steering.steer(root, &web).unwrap(), unchanged(&[6], 1));
     assert!(!steering.is_used(Use::Counter(1)) && !steering.is_used(Use::Tir(8)) && steering.is_used(Use::Tir(6)));
     // An entry that is set anew.
     steering.set_entry(root, 4, entry(1, &eighty, &[Destination::Tir(5)], &[]));
-    assert_eq!(steering.steer(root, &web), unchanged(&[5], 1));
+    assert_eq!(steering.steer(root, &web).unwrap(), unchanged(&[5], 1));
     assert!(!steering.is_used(Use::Tir(6)));
     assert_eq!(steering.entry_count(), 2);
 }
@@ -175,9 +175,9 @@ fn a_frame_that_nothing_matches_goes_where_the_table_says() {
     let first = steering.tables.insert(table(0, Miss::Table(last), &[vlan])).unwrap();
     steering.set_entry(first, 0, entry(1, &vlan, &[], &[]));
     let mut frame = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
-    assert_eq!(steering.steer(first, &frame), unchanged(&[3], 1));
+    assert_eq!(steering.steer(first, &frame).unwrap(), unchanged(&[3], 1));
     ethernet::insert_tag(&mut frame, ethernet::C_VLAN, 5);
-    assert_eq!(steering.steer(first, &frame), [], "no destination: dropped");
+    assert_eq!(steering.steer(first, &frame).unwrap(), [], "no destination: dropped");
     assert!(steering.is_used(Use::Table(last)) && steering.is_used(Use::Tir(3)) && !steering.is_used(Use::Tir(4)));
 }
 
@@ -190,8 +190,8 @@ fn frames_to_be_sent_go_out_where_no_entry_stops_them() {
     let value = set(|set| _ = set.w().tcp_dport(80));
     steering.set_entry(root, 0, entry(1, &value, &[], &[]));
     let frame = |port| tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, port));
-    assert_eq!(steering.steer(root, &frame(80)), []);
-    assert_eq!(steering.steer(root, &frame(81)), [Delivery { tirn: None, tag: 0, changed: None }]);
+    assert_eq!(steering.steer(root, &frame(80)).unwrap(), []);
+    assert_eq!(steering.steer(root, &frame(81)).unwrap(), [Delivery { tirn: None, tag: 0, changed: None }]);
 }
 
 /// `frame` in VXLAN of `vni`.
@@ -219,9 +219,9 @@ fn a_frame_in_a_tunnel_is_matched_by_its_inner_headers_and_taken_out() {
     entry.changes.decapsulates = true;
     steering.set_entry(root, 0, entry);
     let there = [Delivery { tirn: Some(3), tag: 1, changed: Some(inner.clone()) }];
-    assert_eq!(steering.steer(root, &in_vxlan(&inner, 77)), there);
-    assert_eq!(steering.steer(root, &in_vxlan(&inner, 78)), []);
-    assert_eq!(steering.steer(root, &inner), []);
+    assert_eq!(steering.steer(root, &in_vxlan(&inner, 77)).unwrap(), there);
+    assert_eq!(steering.steer(root, &in_vxlan(&inner, 78)).unwrap(), []);
+    assert_eq!(steering.steer(root, &inner).unwrap(), []);
 }
 
 #[test]
@@ -328,13 +328,13 @@ fn a_register_that_one_table_sets_is_matched_in_the_next() {
     let modify = ModifyHeader::parse(FlowTableType::NicRx, &[action]).unwrap();
     let number = steering.modify_headers.insert(modify).unwrap();
     let frame = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
-    assert_eq!(steering.steer(root, &frame), []);
+    assert_eq!(steering.steer(root, &frame).unwrap(), []);
     let mut first = entry(1, &FteMatchParam::ZERO, &[Destination::Table(next)], &[]);
     first.changes.modify_header = Some(number);
     steering.set_entry(root, 0, first);
     assert!(steering.is_used(Use::ModifyHeader(number)));
     let there = Delivery { tirn: Some(3), tag: 1, changed: Some(frame.clone()) };
-    assert_eq!(steering.steer(root, &frame), [there]);
+    assert_eq!(steering.steer(root, &frame).unwrap(), [there]);
 }
 
 #[test]

@@ -94,3 +94,5 @@ pub const EMPTY_GID: &str = "source GID index is empty";
 /// A receive of a queue whose TIR joins segments is shorter than what it may join (`lro_max_ip_payload_size`): a
 /// longer packet breaks the queue.
 pub const LRO_ROOM: &str = "receive shorter than joined segments may be";
+/// Flow tables have a frame go to so many destinations that it is dropped: each table leads to many others.
+pub const STEERING: &str = "flow tables multiply a frame without end";

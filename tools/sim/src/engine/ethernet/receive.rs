@@ -21,8 +21,8 @@ pub(crate) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     let headers = Headers::of(frame);
     nic.port.counters.ethernet.count_received(&headers.destination, frame.len());
-    let steering = &mut nic.objects.steering;
-    let deliveries = steering.receive_root.map_or_else(Vec::new, |root| steering.steer(root, frame));
+    let root = nic.objects.steering.receive_root;
+    let deliveries = root.map_or_else(Vec::new, |root| nic.steer(root, frame));
     if deliveries.is_empty() {
         nic.port.counters.dropped += 1;
     }

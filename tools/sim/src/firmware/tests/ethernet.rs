@@ -11,6 +11,7 @@ use super::client::{Client, Parents};
 use crate::engine;
 use crate::firmware::syndromes::Syndrome;
 use crate::objects::Compression;
+use crate::strict::rules;
 
 /// Entries of each ring.
 const LOG_SIZE: u8 = 4;
@@ -802,6 +803,37 @@ fn an_entry_gives_frames_to_tirs_and_tables_as_far_as_announced() {
     let frame = rig.frame(b"to three");
     rig.send(&frame);
     assert_eq!(rig.polls().len(), 1 + 3, "sent, and received by two TIRs and by that of the next table");
+}
+
+/// An entry for any frame that forwards to these destinations.
+fn lead(table: u32, group: u32, destinations: Vec<Be64>) -> WithTail<SetFteIn, Be64> {
+    let mut context = FlowContext::ZERO;
+    context.w().group_id(group).action(4).destination_list_size(destinations.len() as u32);
+    let mut command = SetFteIn::default();
+    command.w().table_id(table).flow_context(&context);
+    WithTail::new(command, destinations)
+}
+
+#[test]
+fn a_frame_that_tables_multiply_without_end_is_lost() {
+    let mut rig = Rig::new();
+    rig.post_receives(2);
+    let (mut next, mut last) = (destination(FlowDestinationType::Tir, rig.tirn), 0);
+    for level in [4, 3, 2] {
+        last = rig.client.exec(&create_table(level)).unwrap().table_id();
+        let group = rig.client.exec(&create_group(last, 0, 7)).unwrap().group_id();
+        let count = if level == 2 { 15 } else { 8 };
+        rig.client.exec(&lead(last, group, vec![next; count])).unwrap();
+        next = destination(FlowDestinationType::FlowTable, last);
+    }
+    let mut root = SetFlowTableRootIn::default();
+    root.w().table_id(last);
+    rig.client.exec(&root).unwrap();
+    // 15 tables, 8 more behind each, and 8 TIRs behind each of these.
+    let frame = rig.frame(b"to more than a thousand");
+    rig.send(&frame);
+    assert_eq!(rig.polls().len(), 1, "sent, and not received");
+    assert_eq!(rig.client.violations(), [rules::STEERING]);
 }
 
 #[test]
