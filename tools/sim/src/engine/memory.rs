@@ -28,6 +28,8 @@ pub(crate) enum Refusal {
     Bounds { start: u64, len: u64 },
     #[error("keys are nested more than {DEEPEST} deep")]
     Depth,
+    #[error("the access passes more than {MOST_ENTRIES} entries of keys")]
+    Entries,
     /// Allowed, once the pages are there.
     #[error("pages are absent: {0:x?}")]
     Absent(Absent),
@@ -35,6 +37,9 @@ pub(crate) enum Refusal {
 
 /// Maximum nesting of keys made of other keys.
 const DEEPEST: u32 = 4;
+/// Most entries of lists of keys that one access passes. The longest message passes half as many of 4 KiB. Keys of keys
+/// multiply them: without a limit one access would take hours.
+const MOST_ENTRIES: usize = 1 << 20;
 
 /// One access.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +86,7 @@ pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<Way<'_>, Refu
         return Ok(Way::Key(mkey));
     }
     let mut parts = Vec::new();
-    Behind { mkeys, parts: Some(&mut parts) }.check(mkey, access, DEEPEST)?;
+    Behind { mkeys, parts: Some(&mut parts), passed: 0 }.check(mkey, access, DEEPEST)?;
     Ok(Way::Keys(parts))
 }
 
@@ -117,7 +122,7 @@ pub(crate) fn allows(mkeys: &Table<Mkey>, access: Access) -> Result<(), Refusal>
     if is_reserved(access) || is_null(access) {
         return Ok(());
     }
-    Behind { mkeys, parts: None }.check(check_key(mkeys, access)?, access, DEEPEST)
+    Behind { mkeys, parts: None, passed: 0 }.check(check_key(mkeys, access)?, access, DEEPEST)
 }
 
 fn is_reserved(access: Access) -> bool {
@@ -137,6 +142,8 @@ struct Behind<'a, 'p> {
     mkeys: &'a Table<Mkey>,
     /// Takes what the access reaches of those of pages, if anybody asks.
     parts: Option<&'p mut Vec<Part<'a>>>,
+    /// Entries of lists that were looked at.
+    passed: usize,
 }
 
 impl<'a> Behind<'a, '_> {
@@ -149,9 +156,11 @@ impl<'a> Behind<'a, '_> {
             Translation::Keys(pieces) => self.check_list(pieces, mkey, access, levels),
             Translation::FixedKeys(pieces) => self.check_fixed(pieces, mkey, access, levels),
             Translation::Pattern(pattern) if self.parts.is_some() => {
+                self.pass(pattern.entries.len())?;
                 pattern.pieces(from, access.len).try_for_each(|piece| self.check_piece(piece, access, levels))
             }
             Translation::Pattern(pattern) => {
+                self.pass(pattern.entries.len())?;
                 pattern.stretches(from, access.len).try_for_each(|piece| self.check_piece(piece, access, levels))
             }
             Translation::Physical | Translation::Pages(_) | Translation::OnDemand(_) | Translation::Device { .. } => {
@@ -167,6 +176,10 @@ impl<'a> Behind<'a, '_> {
     fn check_list(&mut self, pieces: &[Klm], mkey: &Mkey, access: Access, levels: u32) -> Result<(), Refusal> {
         let (mut skip, mut left) = (access.address.wrapping_sub(mkey.start), access.len);
         for piece in pieces {
+            if left == 0 {
+                return Ok(());
+            }
+            self.pass(1)?;
             let size = u64::from(piece.byte_count());
             let skipped = skip.min(size);
             let len = left.min(size - skipped);
@@ -189,10 +202,17 @@ impl<'a> Behind<'a, '_> {
             let piece = piece.ok_or(Refusal::Bounds { start: mkey.start, len: covered })?;
             let skipped = at % size;
             let len = left.min(size - skipped);
+            self.pass(1)?;
             self.check_piece((piece.mkey(), piece.address().wrapping_add(skipped), len), access, levels)?;
             (at, left) = (at.wrapping_add(len), left - len);
         }
         Ok(())
+    }
+
+    /// Counts entries that are looked at.
+    fn pass(&mut self, entries: usize) -> Result<(), Refusal> {
+        self.passed = self.passed.saturating_add(entries);
+        if self.passed > MOST_ENTRIES { Err(Refusal::Entries) } else { Ok(()) }
     }
 
     fn check_piece(&mut self, piece: (u32, u64, u64), access: Access, levels: u32) -> Result<(), Refusal> {

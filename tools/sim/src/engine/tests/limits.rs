@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use mlx5_prm::cqe::CqeSyndrome;
-use mlx5_prm::ctx::{DctState, Dctc};
+use mlx5_prm::ctx::{DctState, Dctc, Klm};
 use mlx5_prm::values::{PathMtu, QpState};
 
 use super::bench::*;
 use crate::engine;
-use crate::objects::{Dct, QueueCounter};
+use crate::objects::{Dct, MkeyRights, QueueCounter, Translation, User};
+use crate::strict::rules;
 use crate::transport::dynamic::Dceth;
 use crate::transport::packet::{Packet, Route};
 use crate::transport::{Opcode, Psn, Transport};
@@ -154,6 +155,50 @@ fn a_peers_endless_message_ends() {
     bench.run();
     assert_eq!(syndromes(&bench.received(b)), [Some(CqeSyndrome::LocalLength)]);
     assert_eq!(bench.state(b), QpState::Err);
+}
+
+/// A key made of other keys, of `len` bytes from address 0 on, and without a context but its rights.
+fn key_of_keys(bench: &mut Bench, len: u64, entries: Vec<Klm>) -> u32 {
+    let key = bench.mkey(0, Some(len), ALL);
+    bench.mkey_mut(key).translation = Translation::Keys(entries);
+    key
+}
+
+fn entry(key: u32, address: u64, len: u32) -> Klm {
+    let mut klm = Klm::ZERO;
+    klm.w().mkey(key).address(address).byte_count(len);
+    klm
+}
+
+#[test]
+fn an_access_passes_as_many_entries_of_keys_as_the_longest_message_needs() {
+    const ENTRIES: u32 = 1 << 15;
+    let mut bench = Bench::new();
+    let user = User { pd: PD, ..User::default() };
+    let behind = bench.key;
+    // 2 GiB in entries of 4 KiB.
+    let pages = key_of_keys(&mut bench, 1 << 31, vec![entry(behind, MEMORY, 4096); 1 << 19]);
+    assert!(bench.f.nic.allows(user, pages, 0, 1 << 31, MkeyRights::REMOTE_READ));
+    assert!(bench.f.nic.allows(user, pages, 4096, 0, MkeyRights::REMOTE_READ));
+    // Entries of a byte each, reached from entries of as many.
+    let bytes = key_of_keys(&mut bench, ENTRIES.into(), vec![entry(behind, MEMORY, 1); ENTRIES as usize]);
+    let both = u64::from(ENTRIES) * u64::from(ENTRIES);
+    let nested = key_of_keys(&mut bench, both, vec![entry(bytes, 0, ENTRIES); ENTRIES as usize]);
+    assert!(bench.f.nic.allows(user, nested, 5, 1 << 19, MkeyRights::REMOTE_READ));
+    assert_eq!(bench.violations(), [""; 0]);
+    assert!(!bench.f.nic.allows(user, nested, 0, 1 << 22, MkeyRights::REMOTE_READ));
+    assert_eq!(bench.violations(), [rules::KEY]);
+}
+
+#[test]
+fn the_end_of_a_list_of_keys_is_not_looked_at_for_what_its_beginning_has() {
+    let mut bench = Bench::new();
+    let user = User { pd: PD, ..User::default() };
+    let behind = bench.key;
+    let long = key_of_keys(&mut bench, 1 << 20, vec![entry(behind, MEMORY, 1); 1 << 15]);
+    let short = key_of_keys(&mut bench, 64, vec![entry(long, 0, 1); 64]);
+    assert!(bench.f.nic.allows(user, short, 0, 64, MkeyRights::REMOTE_READ));
+    assert_eq!(bench.violations(), [""; 0]);
 }
 
 /// An empty write of an initiator: message `number` of its connection with the target `dctn`.
