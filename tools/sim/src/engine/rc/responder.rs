@@ -268,8 +268,8 @@ pub(crate) fn ask_for_handshake(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
 }
 
-/// Whether the queue pair accepts this request now: opcode sequence, access rights, outstanding reads, payload length.
-/// Otherwise the NAK is "invalid request". IBTA C9-92 (packet length), C9-94 (RETH length).
+/// Whether the queue pair accepts this request now: opcode sequence, access rights, outstanding reads and atomics,
+/// payload length. Otherwise the NAK is "invalid request". IBTA C9-92 (packet length), C9-94 (RETH length).
 fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
     let kind = packet.opcode.message().ok_or(Nak::InvalidRequest)?;
     let in_sequence = match qp.rc.receive.message {
@@ -277,11 +277,13 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
         Some(Message::Send { .. }) => !packet.opcode.begins() && kind == Kind::Send,
         Some(Message::Write { .. }) => !packet.opcode.begins() && kind == Kind::Write,
     };
+    // READs and atomics share the responder's resources. IBTA 9.7.4.1.
+    let may_reply = qp.rc.receive.replies.len() < 1 << qp.log_rra_max;
     let allowed = match kind {
         Kind::Send | Kind::Connect => true,
         Kind::Write => qp.remote_write,
-        Kind::Read => qp.remote_read && qp.rc.receive.replies.len() < 1 << qp.log_rra_max,
-        Kind::Atomic => qp.remote_atomic,
+        Kind::Read => qp.remote_read && may_reply,
+        Kind::Atomic => qp.remote_atomic && may_reply,
     };
     let (len, mtu) = (packet.payload.len(), mtu(qp) as usize);
     let fits = match (kind, packet.opcode.begins(), packet.opcode.ends()) {

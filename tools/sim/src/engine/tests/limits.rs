@@ -88,6 +88,21 @@ fn repeated_reads_are_answered_no_more_often_than_reads_may_be_under_way() {
 }
 
 #[test]
+fn more_atomics_than_may_be_under_way_are_an_invalid_request() {
+    let (mut bench, _, b) = Bench::standard();
+    let (at, key) = (bench.alloc(8), bench.key);
+    for number in 0..8 {
+        let mut packet = forged(&bench, b, Opcode::FetchAdd, 0xff_fff0 + number);
+        (packet.atomic.va, packet.atomic.rkey, packet.atomic.swap_add) = (at, key, 1);
+        engine::receive(&mut bench.f, Frame::Roce(packet));
+    }
+    bench.run();
+    let most = 1u64 << bench.qp_mut(b).log_rra_max;
+    assert_eq!(bench.read(at, 8), most.to_le_bytes(), "each executed one adds 1");
+    assert_eq!(bench.state(b), QpState::Err);
+}
+
+#[test]
 fn messages_longer_than_the_responder_takes() {
     let over = |bench: &mut Bench, a, b| {
         bench.qp_mut(b).context.w().log_msg_max(12);
