@@ -76,6 +76,8 @@ enum Refusal {
     NoSuchPd,
     #[error("log_page_size is not between 12 and 31")]
     PageSize,
+    #[error("a page is not aligned to the page size")]
+    Misaligned,
 }
 
 /// Parses the segments after the control segment. `wqe` is the whole WQE.
@@ -206,10 +208,12 @@ impl Update {
         match &mkey.translation {
             Translation::Pages(old) if mkey.umem.is_some() => Ok(Translation::Pages(old.clone())),
             Translation::Pages(old) => {
+                check_aligned(context, list, may_be_absent)?;
                 let pages = pages(old, context, offset, list)?;
                 Ok(with_rights(pages, None, old.pages.len(), offset, list, may_be_absent))
             }
             Translation::OnDemand(OnDemand { pages: old, rights }) => {
+                check_aligned(context, list, may_be_absent)?;
                 let pages = pages(old, context, offset, list)?;
                 Ok(with_rights(pages, Some(rights), old.pages.len(), offset, list, may_be_absent))
             }
@@ -232,6 +236,19 @@ impl Update {
             Translation::Physical | Translation::Device { .. } => Err(Refusal::AccessMode),
         }
     }
+}
+
+/// Pages of a key that is used from now on are aligned, as those in `CREATE_MKEY`'s list. Of those that are absent, the
+/// address means nothing. While a key is free, Linux writes pages of another size than the context still says: the last
+/// update of several changes that.
+fn check_aligned(context: &Mkc, list: &[u8], may_be_absent: bool) -> Result<(), Refusal> {
+    if context.free() || list.is_empty() {
+        return Ok(());
+    }
+    let inside = (1u64 << page_shift(context)?) - 1;
+    let mut entries = addresses(list).zip(page_rights(list));
+    let is_misaligned = |(page, rights)| page & inside != 0 && (rights != 0 || !may_be_absent);
+    if entries.any(is_misaligned) { Err(Refusal::Misaligned) } else { Ok(()) }
 }
 
 /// The key's pages, two to an octword, with `list` written from octword `offset` on.

@@ -33,12 +33,13 @@ impl PageList {
         self.len() == 0
     }
 
-    /// The IOVA of byte `at`, and the bytes from there to the end of its page; `None` past the end.
+    /// The IOVA of byte `at`, and the bytes from there to the end of its page; `None` past the end of the pages, or of
+    /// all addresses: a page need not be aligned, as a UMR may change the page size of those that a key has.
     pub fn iova(&self, at: u64) -> Option<(u64, u64)> {
         let at = at.checked_add(self.offset)?;
         let page = *self.pages.get(usize::try_from(at >> self.page_shift).ok()?)?;
         let inside = at & ((1 << self.page_shift) - 1);
-        Some((page + inside, (1 << self.page_shift) - inside))
+        Some((page.checked_add(inside)?, (1 << self.page_shift) - inside))
     }
 
     /// Reads `bytes.len()` bytes from byte `at`.

@@ -224,6 +224,48 @@ fn an_update_of_what_is_not_as_it_should_be_is_refused_and_changes_nothing() {
     refused(|_, _, control| _ = control.w().mkey_mask(mkey_mask(&[MkeyMaskBit::Pd])), "its protection domain");
 }
 
+/// Maps 8 KiB of pages of that size by a free key.
+fn register_large(key: u32, pages: [u64; 2]) -> Post {
+    let mut large = context(key, 0, 8192);
+    large.w().log_page_size(13);
+    umr(key, control(REGISTER, UmrCheck::NotFree, 1), &large, &pages.map(u64::to_be_bytes).concat())
+}
+
+#[test]
+fn a_page_that_is_not_aligned_to_its_size_is_refused_unless_it_is_absent() {
+    for (is_on_demand, page, expected) in [
+        (false, 0xffff_ffff_ffff_f003, Some(CqeSyndrome::MemoryWindowBind)),
+        (true, 0xffff_ffff_ffff_f003, Some(CqeSyndrome::MemoryWindowBind)),
+        (true, 0xffff_ffff_ffff_f000, None),
+        (false, 0xffff_ffff_ffff_e003, None),
+    ] {
+        let (mut bench, a, _) = Bench::standard();
+        bench.f.nic.firmware.caps.general.current.w().pg(is_on_demand);
+        let key = free_key(&mut bench, AccessMode::Mtt);
+        bench.post(a, &register_large(key, [page, 0]));
+        bench.run();
+        assert_eq!(bench.sent(a)[0].syndrome, expected, "{page:#x}");
+    }
+}
+
+#[test]
+fn pages_whose_size_is_changed_later_end_with_the_addresses() {
+    let (mut bench, a, b) = Bench::standard();
+    let (key, local) = (free_key(&mut bench, AccessMode::Mtt), bench.key);
+    // Before it is used, as Linux does with a long list: the size changes with the last update.
+    bench.mkey_mut(key).context.w().log_page_size(12);
+    let mut large = context(key, 0, 8192);
+    large.w().log_page_size(13);
+    let list = [0xffff_ffff_ffff_f003u64.to_be_bytes(), [0; 8]].concat();
+    bench.post(b, &umr(key, control(&[], UmrCheck::NotFree, 1), &Mkc::ZERO, &list));
+    bench.post(b, &umr(key, control(REGISTER, UmrCheck::NotFree, 0), &large, &[]));
+    bench.run();
+    assert_eq!(bench.sent(b).iter().map(|done| done.syndrome).collect::<Vec<_>>(), [None; 2]);
+    bench.post(a, &write(MEMORY, 100, local, 4096, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
+}
+
 #[test]
 fn the_room_of_a_key_is_any_number() {
     let (mut bench, a, _) = Bench::standard();
