@@ -447,11 +447,14 @@ pub(super) fn resume(qp: &mut Qp, nic: &mut Nic, token: u32, failed: bool) {
         if let Some(work) = qp.rc.send.work.iter_mut().find(|work| work.index == fault.index) {
             work.failure = Some(Failure::new(CqeSyndrome::LocalProtection));
         }
-        return complete(qp, nic);
-    }
-    if fault.lost_response {
+        complete(qp, nic);
+        if !matches!(qp.state, QpState::Rts | QpState::Sqd) {
+            return;
+        }
+    } else if fault.lost_response {
         go_back(qp, nic);
     }
+    // The timer of earlier requests may have expired meanwhile: they are sent again, and those that failed come after.
     if qp.transport().is_reliable() && qp.rc.send.unacked != qp.rc.send.sent {
         start_timer(qp, nic);
     }

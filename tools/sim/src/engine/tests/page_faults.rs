@@ -11,6 +11,7 @@ use mlx5_prm::wqe::WqeOpcode;
 
 use super::bench::*;
 use crate::engine;
+use crate::fault::{Fault, FrameFate, Times};
 use crate::objects::{ABSENT_KEY, Mkey, OnDemand, PRESENT, PageList, Translation};
 use crate::profile::odp_scheme;
 use crate::strict::rules;
@@ -329,6 +330,25 @@ fn pages_that_cannot_be_had_end_the_work_in_error() {
     g.bench.post(g.a, &send(g.other, 100, g.plain));
     assert_eq!(g.fails_once(), Some(CqeSyndrome::RemoteOperation));
     assert_eq!(g.bench.received(g.b)[0].syndrome, Some(CqeSyndrome::LocalProtection));
+}
+
+#[test]
+fn what_was_lost_before_pages_that_cannot_be_had_is_sent_again() {
+    let mut g = Ground::new();
+    let (a, b) = (g.a, g.b);
+    g.bench.post_recv(b, &[data(g.other, BYTES, g.plain)]);
+    g.bench.f.nic.faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
+    g.bench.post(a, &send(g.other, 100, g.plain));
+    g.bench.post(a, &send(START, 100, g.key));
+    // The timer of the first expires while the second waits.
+    g.bench.run_for(Duration::from_secs(60));
+    assert_eq!(g.bench.sent(a), []);
+    let (_, token) = g.told().expect("a page fault");
+    g.answer(token, true);
+    g.bench.run_for(Duration::from_secs(60));
+    let syndromes: Vec<_> = g.bench.sent(a).iter().map(|done| done.syndrome).collect();
+    assert_eq!(syndromes, [None, Some(CqeSyndrome::LocalProtection)]);
+    assert_eq!((g.bench.received(b).len(), g.bench.state(a)), (1, QpState::Err));
 }
 
 #[test]
