@@ -95,6 +95,10 @@ fn duplicate(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
 
 fn duplicate_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let reth = packet.reth;
+    // It would go round the circle of PSNs, and end before the expected one. IBTA C9-94.
+    if u64::from(reth.len) > longest(qp) {
+        return;
+    }
     let end = packet.psn.plus(packets(reth.len, mtu(qp)));
     let Ok(user) = user(qp, nic, packet) else { return };
     let readable = reth.len == 0 || nic.allows(user, reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ);

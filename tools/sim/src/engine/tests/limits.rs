@@ -153,6 +153,21 @@ fn no_message_goes_half_around_the_circle_of_sequence_numbers() {
 }
 
 #[test]
+fn a_repeated_read_that_goes_round_the_circle_of_sequence_numbers_is_not_answered() {
+    let mut bench = Bench::new();
+    let shape = Shape { mtu: PathMtu::Mtu256, ..bench.shape() };
+    let (a, b) = bench.pair(shape);
+    let (at, key, all) = (bench.alloc(512), bench.key, bench.mkey(0, None, ALL));
+    bench.post(a, &write(MEMORY, 512, key, at, key));
+    bench.run();
+    let mut packet = forged(&bench, b, Opcode::ReadRequest, 0xff_fff0);
+    (packet.reth.va, packet.reth.rkey, packet.reth.len) = (MEMORY, all, 0xffff_ff00);
+    engine::receive(&mut bench.f, Frame::Roce(packet));
+    engine::run(&mut bench.f);
+    assert!(bench.qp_mut(b).rc.receive.replies.is_empty());
+}
+
+#[test]
 fn a_peers_endless_message_ends() {
     let (mut bench, _, b) = Bench::standard();
     let key = bench.mkey(0, None, ALL);
