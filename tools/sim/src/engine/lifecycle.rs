@@ -110,6 +110,17 @@ pub fn qp_destroyed(f: &mut Function, mut qp: Qp) {
     f.nic.scheduler.remove_qp(qp.uar, qp.qpn);
 }
 
+/// Firmware destroyed the shared receive queue `srqn` of an XRC domain. Queue pairs of the domain do not hold it, but
+/// may have begun to fill one of its receives: that gets no completion, as its CQ may be gone, too. IBTA A14.
+pub fn xrc_srq_destroyed(f: &mut Function, srqn: u32, xrcd: u32) {
+    for (_, qp) in f.queues.qps.iter_mut().filter(|(_, qp)| qp.xrcd == xrcd) {
+        let receive = &mut qp.rc.receive;
+        if receive.work.as_ref().is_some_and(|work| work.srqn == Some(srqn)) {
+            (receive.work, receive.message) = (None, None);
+        }
+    }
+}
+
 /// Firmware takes a stream of an initiator out of error.
 pub fn stream_reset(f: &mut Function, qpn: u32, stream: u16) {
     if let Some(streams) = f.queues.qps.get_mut(qpn).and_then(|qp| qp.rc.send.streams.as_mut()) {

@@ -44,7 +44,7 @@ pub use inbound::receive;
 pub use lifecycle::{
     clock_changed, cq_created, cq_destroyed, cq_resized, dct_drained, describe_qp, post_event, qp_created,
     qp_destroyed, qp_state_changed, reset, rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_rate_changed,
-    sq_state_changed, stream_reset,
+    sq_state_changed, stream_reset, xrc_srq_destroyed,
 };
 
 pub(crate) use rc::resume;

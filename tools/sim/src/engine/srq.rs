@@ -20,7 +20,7 @@ pub(super) fn fetch(qp: &mut Qp, nic: &mut Nic, srqn: u32) -> Option<ReceiveWork
     }
     let spare = qp.rc.receive.spare.take().unwrap_or_default();
     let mut work = spare.reuse(User { pd: srq.pd, ..qp.user() });
-    work.index = srq.next;
+    (work.index, work.srqn) = (srq.next, Some(srqn));
     srq.taken = srq.taken.wrapping_add(1);
     if let Some(xrc) = srq.xrc {
         (work.cqn, work.user_index) = (Some(xrc.cqn), xrc.user_index);

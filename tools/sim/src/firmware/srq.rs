@@ -9,6 +9,7 @@ use super::caps::next_below;
 use super::memory::{self, InUmem, Wanted};
 use super::pages;
 use super::syndromes::Syndrome;
+use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{Doorbell, PageList, RecvRing, Srq, XrcSrq};
 
@@ -279,6 +280,9 @@ fn destroy(f: &mut Function, srqn: u32, is_xrc: bool) -> Answer<()> {
         return Err(Syndrome::SrqInUse.into());
     }
     if let Some(srq) = f.nic.objects.srqs.remove(srqn) {
+        if let Some(xrc) = srq.xrc {
+            engine::xrc_srq_destroyed(f, srqn, xrc.xrcd);
+        }
         use_parents(f, srq.pd, srq.xrc, [srq.umem, srq.doorbell_umem], false);
         pages::release(f, Context::Srq);
     }

@@ -145,6 +145,8 @@ pub(crate) struct ReceiveWork {
     pub failure: Option<Failure>,
     /// Whose rights apply to its keys.
     pub user: User,
+    /// The shared receive queue that it is of.
+    pub srqn: Option<u32>,
     /// CQ and `user_index` of its completion, if not the queue pair's.
     pub cqn: Option<u32>,
     pub user_index: Option<u32>,

@@ -1,13 +1,19 @@
 //! Shared receive queues, XRC domains, and queue pairs of services other than RC.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{Ads, AtomicMode, QueueState, RmpBitmask, Rmpc, Wq, WqType, XrcSrqc};
-use mlx5_prm::layout::Be64;
-use mlx5_prm::values::{QpState, ServiceType};
+use mlx5_prm::ctx::{Ads, AtomicMode, Mkc, QueueState, RmpBitmask, Rmpc, RoceAddrLayout, Wq, WqType, XrcSrqc};
+use mlx5_prm::layout::{Be64, Layout};
+use mlx5_prm::values::{PathMtu, QpState, ServiceType};
+use mlx5_prm::wqe::DataSeg;
 
 use super::client::{Client, Parents};
+use crate::engine;
 use crate::firmware::syndromes::Syndrome;
+use crate::objects::RoceAddress;
 use crate::profile::Profile;
+use crate::transport::packet::{Packet, Route};
+use crate::transport::{Opcode, Psn, Transport};
+use crate::wire::Frame;
 
 fn rmp(client: &mut Client, parents: &Parents, change: impl FnOnce(&mut Wq)) -> WithTail<CreateRmpIn, Be64> {
     let mut context = Rmpc::ZERO;
@@ -171,6 +177,65 @@ fn an_xrc_domain_outlives_its_queues() {
     destroy.w().xrc_srqn(srqn);
     client.exec(&destroy).unwrap();
     client.exec(&dealloc).unwrap();
+}
+
+/// The key of all addresses of a protection domain.
+fn key(client: &mut Client, pd: u32) -> u32 {
+    let mut context = Mkc::ZERO;
+    context.w().pd(pd).lr(true).lw(true).length64(true).qpn(0xff_ffff);
+    let mut command = CreateMkeyIn::default();
+    command.w().memory_key_mkey_entry(&context);
+    client.exec(&WithTail::<_, Be64>::new(command, vec![])).unwrap().reply.mkey_index() << 8
+}
+
+/// An XRC queue pair of that domain, ready to receive from anywhere.
+fn xrc_target(client: &mut Client, parents: &Parents, xrcd: u32) -> u32 {
+    client.ready_for_roce();
+    let mut create = service(client, parents, ServiceType::Xrc);
+    let mut context = *create.command.qpc();
+    context.w().xrcd(xrcd).rq_type(3);
+    create.command.w().qpc(&context);
+    let qpn = client.exec(&create).unwrap().reply.qpn();
+    let mac = client.f.nic.objects.vport.mac();
+    let entry = RoceAddress { gid: [0; 16], mac, vlan: None, ipv4: false, layout: RoceAddrLayout::ZERO };
+    client.f.nic.objects.gids.set(0, Some(entry));
+    let qp = client.f.queues.qps.get_mut(qpn).unwrap();
+    (qp.state, qp.mtu) = (QpState::Rtr, PathMtu::Mtu256);
+    qp.context.w().log_msg_max(12);
+    qpn
+}
+
+#[test]
+fn a_receive_that_a_message_began_to_fill_ends_with_its_shared_queue() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let xrcd = client.exec(&AllocXrcdIn::default()).unwrap().xrcd();
+    let create_cq = client.cq(parents.uar, parents.eqn, parents.doorbells + 256);
+    let cqn = client.exec(&create_cq).unwrap().reply.cqn();
+    let create = xrc_srq(&mut client, &Parents { cqn, ..parents }, xrcd);
+    let srqn = client.exec(&create).unwrap().reply.xrc_srqn();
+    let mut receive = DataSeg::ZERO;
+    receive.w().byte_count(4096).lkey(key(&mut client, parents.pd)).addr(client.pages(1));
+    client.write(create.tail[0].get() + 16, receive.as_bytes());
+    client.write(parents.doorbells + 192, &1u32.to_be_bytes());
+    let qpn = xrc_target(&mut client, &parents, xrcd);
+    let mut first = Packet::new(Opcode::SendFirst, Route::default(), qpn, Psn::new(0));
+    (first.transport, first.xrc_srqn, first.payload) = (Transport::Xrc, srqn, vec![1; 256]);
+    engine::receive(&mut client.f, Frame::Roce(Box::new(first)));
+    while engine::run(&mut client.f) {}
+    assert_eq!(client.f.queues.qps.get(qpn).unwrap().rc.receive.expected.number(), 1, "it is under way");
+
+    let (mut destroy, mut destroy_cq, mut error) =
+        (DestroyXrcSrqIn::default(), DestroyCqIn::default(), Qp2errIn::default());
+    destroy.w().xrc_srqn(srqn);
+    destroy_cq.w().cqn(cqn);
+    error.w().qpn(qpn);
+    client.exec(&destroy).unwrap();
+    client.exec(&destroy_cq).unwrap();
+    assert_eq!(client.exec(&create_cq).unwrap().reply.cqn(), cqn, "another of the same number");
+    client.exec(&error).unwrap();
+    while engine::run(&mut client.f) {}
+    assert_eq!(client.f.nic.objects.cqs.get(cqn).unwrap().producer, 0);
 }
 
 #[test]
