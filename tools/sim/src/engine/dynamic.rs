@@ -13,7 +13,7 @@ use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 use super::rc::responder;
 use super::{event, flush};
 use crate::function::{Function, Nic};
-use crate::objects::{AddressPath, Dct, Qp, RcState, Responder, Table};
+use crate::objects::{AddressPath, Dct, Qp, Queues, RcState, Responder, Table};
 use crate::transport::packet::Nak;
 use crate::transport::{Opcode, Packet};
 
@@ -58,6 +58,9 @@ pub(super) fn request(f: &mut Function, packet: &Packet) {
     if packet.dc.access_key != dct.context.dc_access_key() {
         return violation(dct, qp, nic, packet);
     }
+    if dct.is_broken {
+        return refuse(qp, nic, packet);
+    }
     if dct.context.free_ar() && !qp.rc.receive.had_handshake {
         return responder::ask_for_handshake(qp, nic, packet);
     }
@@ -90,6 +93,25 @@ fn violation(dct: &mut Dct, qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
         post(nic, EventType::DctKeyViolation, dct.dctn);
     }
     responder::refuse(qp, nic, Nak::RemoteAccess);
+}
+
+/// The target is broken: the initiator's next request fails.
+fn refuse(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+    if qp.state != QpState::Err && packet.psn == qp.rc.receive.expected {
+        responder::refuse(qp, nic, Nak::RemoteOperation);
+    }
+}
+
+/// A completion of the target could not be written. What its initiators have under way fails, and so does what they
+/// begin later.
+pub(super) fn break_target(queues: &mut Queues, nic: &mut Nic, dctn: u32) {
+    let Some(dct) = queues.dcts.get_mut(dctn).filter(|dct| !dct.is_broken) else { return };
+    dct.is_broken = true;
+    for number in dct.connections.values() {
+        if let Some(qp) = queues.connections.get_mut(*number).filter(|qp| is_busy(&qp.rc.receive)) {
+            responder::refuse(qp, nic, Nak::RemoteOperation);
+        }
+    }
 }
 
 /// The hidden queue pair of a connection.

@@ -165,7 +165,7 @@ fn timers(f: &mut Function) -> bool {
     true
 }
 
-/// Moves queue pairs to the error state if their completions could not be written.
+/// Moves queues to the error state if their completions could not be written.
 fn fail_queues(f: &mut Function) -> bool {
     let broken = std::mem::take(&mut f.nic.scheduler.broken);
     let any = !broken.is_empty();
@@ -181,6 +181,7 @@ fn fail_queues(f: &mut Function) -> bool {
             event::post_qp(nic, EventType::WqCatastrophic, qpn);
             flush::to_error(qp, nic);
         }
+        dynamic::break_target(queues, nic, qpn);
     }
     any
 }

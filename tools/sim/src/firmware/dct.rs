@@ -24,7 +24,8 @@ pub(super) fn create(f: &mut Function, command: &CreateDctIn) -> Answer<CreateDc
     let dctn = f.queues.dcts.next_number().ok_or(Syndrome::TooManyDcts)?;
     context.w().ece(ece).state(DctState::Active).dc_access_key_violation_count(0);
     let (state, connections, by_age) = (DctState::Active, Default::default(), Default::default());
-    let dct = Dct { dctn, state, context, is_armed: false, violations: 0, connections, by_age, heard: 0 };
+    let (is_armed, is_broken) = (false, false);
+    let dct = Dct { dctn, state, context, is_armed, is_broken, violations: 0, connections, by_age, heard: 0 };
     f.queues.dcts.insert(dct).map_err(|_| Syndrome::TooManyDcts)?;
     use_parents(f, &context, true);
     let mut output = CreateDctOut::ZERO;

@@ -17,6 +17,8 @@ pub struct Dct {
     pub context: Dctc,
     /// The next message with a wrong access key posts an event.
     pub is_armed: bool,
+    /// A completion could not be written: it takes no more requests, like a queue pair in the error state.
+    pub is_broken: bool,
     /// Messages with a wrong access key.
     pub violations: u32,
     /// Its connections: address and queue pair of the initiator, and the number in

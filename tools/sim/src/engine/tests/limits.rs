@@ -8,7 +8,7 @@ use mlx5_prm::values::{PathMtu, QpState};
 
 use super::bench::*;
 use crate::engine;
-use crate::objects::{Dct, MkeyRights, QueueCounter, Translation, User};
+use crate::objects::{Dct, MkeyRights, Qp, QueueCounter, Translation, User};
 use crate::strict::rules;
 use crate::transport::dynamic::Dceth;
 use crate::transport::packet::{Packet, Route};
@@ -233,31 +233,69 @@ fn the_end_of_a_list_of_keys_is_not_looked_at_for_what_its_beginning_has() {
 
 /// An empty write of an initiator: message `number` of its connection with the target `dctn`.
 fn dynamic_write(bench: &Bench, dctn: u32, dci: u32, number: u32) -> Box<Packet> {
-    let mut packet = forged(bench, dctn, Opcode::WriteOnly, number);
+    dynamic(bench, dctn, dci, Opcode::WriteOnly, number)
+}
+
+fn dynamic(bench: &Bench, dctn: u32, dci: u32, opcode: Opcode, number: u32) -> Box<Packet> {
+    let mut packet = forged(bench, dctn, opcode, number);
     packet.transport = Transport::Dc;
     packet.dc = Dceth { dci, connection: 1, ..Dceth::default() };
     packet
 }
 
+/// A target that completes to `cqn`, and its shared receive queue.
+fn target(bench: &mut Bench, cqn: u32) -> (u32, u32) {
+    let (mut context, srqn) = (Dctc::ZERO, bench.srq(None));
+    context.w().rwe(true).mtu(PathMtu::Mtu1024).pd(PD).cqn(cqn).srqn_xrqn(srqn).hop_limit(64);
+    let dctn = bench.f.queues.dcts.next_number().unwrap();
+    let (connections, by_age) = Default::default();
+    let (state, is_armed, is_broken) = (DctState::Active, false, false);
+    let dct = Dct { dctn, state, context, is_armed, is_broken, violations: 0, connections, by_age, heard: 0 };
+    bench.f.queues.dcts.insert(dct).unwrap();
+    (dctn, srqn)
+}
+
+/// The hidden queue pair of a target's connection with an initiator.
+fn connection(bench: &Bench, dctn: u32, dci: u32) -> Option<&Qp> {
+    let number = bench.f.queues.dcts.get(dctn)?.connections.get(&(Bench::gid(0), dci))?;
+    bench.f.queues.connections.get(*number)
+}
+
+#[test]
+fn a_target_whose_completion_queue_is_full_takes_no_more() {
+    let mut bench = Bench::new();
+    let (cqn, key, at) = (bench.cq(1), bench.key, bench.alloc(4096));
+    let (dctn, srqn) = target(&mut bench, cqn);
+    (0..4).for_each(|index| bench.post_srq(srqn, (8 - index) % 8, &[data(at, 100, key)]));
+    let mut hears = |dci, opcode, number| {
+        let packet = dynamic(&bench, dctn, dci, opcode, number);
+        engine::receive(&mut bench.f, Frame::Roce(packet));
+        bench.run();
+        connection(&bench, dctn, dci).map(|qp| (qp.state, qp.rc.receive.msn))
+    };
+    assert_eq!(hears(9, Opcode::WriteOnly, 0), Some((QpState::Rts, 1)));
+    for number in 0..2 {
+        assert_eq!(hears(8, Opcode::SendOnly, number), Some((QpState::Rts, number + 1)));
+    }
+    // As of a queue pair, the message whose completion is lost is the last.
+    hears(8, Opcode::SendOnly, 2);
+    assert_eq!(hears(8, Opcode::SendOnly, 3), Some((QpState::Err, 3)));
+    assert_eq!(hears(9, Opcode::WriteOnly, 1), Some((QpState::Err, 1)), "of another initiator");
+    assert_eq!(hears(10, Opcode::WriteOnly, 0), Some((QpState::Err, 0)), "of one that is new");
+    assert_eq!(bench.violations(), [rules::CQ_OVERRUN, rules::CI_NEVER_PUBLISHED]);
+}
+
 #[test]
 fn a_target_with_all_the_connections_it_can_have_forgets_one_that_is_silent() {
     let mut bench = Bench::new();
-    let shape = bench.shape();
-    let (mut context, srqn) = (Dctc::ZERO, bench.srq(None));
-    context.w().rwe(true).mtu(PathMtu::Mtu1024).pd(PD).cqn(shape.cqn_recv).srqn_xrqn(srqn).hop_limit(64);
-    let dctn = bench.f.queues.dcts.next_number().unwrap();
-    let (connections, by_age) = Default::default();
-    let (state, is_armed) = (DctState::Active, false);
-    let dct = Dct { dctn, state, context, is_armed, violations: 0, connections, by_age, heard: 0 };
-    bench.f.queues.dcts.insert(dct).unwrap();
+    let cqn = bench.cq(8);
+    let (dctn, _) = target(&mut bench, cqn);
     let mut hears = |dci: u32, number: u32| {
         let packet = dynamic_write(&bench, dctn, dci, number);
         engine::receive(&mut bench.f, Frame::Roce(packet));
         bench.run();
-        let dct = bench.f.queues.dcts.get(dctn).unwrap();
-        let hidden = dct.connections.get(&(Bench::gid(0), dci)).copied();
-        let done = hidden.and_then(|hidden| bench.f.queues.connections.get(hidden)).map(|qp| qp.rc.receive.msn);
-        (dct.connections.len(), done)
+        let done = connection(&bench, dctn, dci).map(|qp| qp.rc.receive.msn);
+        (bench.f.queues.dcts.get(dctn).unwrap().connections.len(), done)
     };
     let most = engine::dynamic::MOST as u32;
     for dci in 1..=most {
