@@ -24,38 +24,64 @@ pub(crate) enum Indivisible {
     Size,
 }
 
-/// Divides `payload` into segments of at most `size` bytes, each after a copy of `header`, whose layers are given, and
-/// passes each frame to `sink`. Sets lengths, identifications, sequence number and flags of each segment, and always
-/// inserts checksums; that of UDP around a tunnel only if `checks_tunnel`, as it may be the same for all segments.
-pub(crate) fn divide(
-    layers: &Layers,
-    header: &[u8],
-    payload: &[u8],
+/// The segments of a packet. Each is made when it is asked for: with a long header and a small size, all of them need a
+/// thousand times the memory of the packet.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    packet: Vec<u8>,
+    layers: Layers,
+    header_len: usize,
     size: usize,
     checks_tunnel: bool,
-    mut sink: impl FnMut(Vec<u8>),
-) -> Result<(), Indivisible> {
-    if size == 0 {
-        return Err(Indivisible::Size);
+    count: usize,
+    next: usize,
+}
+
+impl Segments {
+    /// Divides what `packet` has behind its header into segments of at most `size` bytes, each after a copy of the
+    /// header, whose layers are given. Sets lengths, identifications, sequence number and flags of each segment, and
+    /// always inserts checksums; that of UDP around a tunnel only if `checks_tunnel`, as it may be the same for all
+    /// segments.
+    pub(crate) fn new(
+        layers: Layers,
+        packet: Vec<u8>,
+        header_len: usize,
+        size: usize,
+        checks_tunnel: bool,
+    ) -> Result<Self, Indivisible> {
+        if size == 0 {
+            return Err(Indivisible::Size);
+        }
+        let l4 = layers.inner.as_ref().unwrap_or(&layers.outer).l4;
+        l4.filter(|l4| l4.at + l4.header_len == header_len).ok_or(Indivisible::Headers)?;
+        let count = packet.len().saturating_sub(header_len).div_ceil(size).max(1);
+        Ok(Segments { packet, layers, header_len, size, checks_tunnel, count, next: 0 })
     }
-    let last = layers.inner.as_ref().unwrap_or(&layers.outer);
-    let l4 = last.l4.filter(|l4| l4.at + l4.header_len == header.len()).ok_or(Indivisible::Headers)?;
-    let count = payload.len().div_ceil(size).max(1);
-    for number in 0..count {
+}
+
+impl Iterator for Segments {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        if self.next == self.count {
+            return None;
+        }
+        let (number, size) = (self.next, self.size);
+        self.next += 1;
+        let (header, payload) = self.packet.split_at(self.header_len);
         let part = &payload[number * size..payload.len().min((number + 1) * size)];
         let mut frame = [header, part].concat();
-        let outer = set_lengths(&mut frame, &layers.outer, number as u16);
-        let inner = layers.inner.map(|inner| set_lengths(&mut frame, &inner, number as u16));
-        if l4.is_tcp {
-            set_tcp(&mut frame[l4.at..], (number * size) as u32, number == 0, number + 1 == count);
+        let outer = set_lengths(&mut frame, &self.layers.outer, number as u16);
+        let inner = self.layers.inner.map(|inner| set_lengths(&mut frame, &inner, number as u16));
+        if let Some(tcp) = inner.unwrap_or(outer).l4.filter(|l4| l4.is_tcp) {
+            set_tcp(&mut frame[tcp.at..], (number * size) as u32, number == 0, self.next == self.count);
         }
         if let Some(inner) = inner {
             inner.insert_checksums(&mut frame, true, true);
         }
-        outer.insert_checksums(&mut frame, true, inner.is_none() || checks_tunnel);
-        sink(frame);
+        outer.insert_checksums(&mut frame, true, inner.is_none() || self.checks_tunnel);
+        Some(frame)
     }
-    Ok(())
 }
 
 /// Sets the lengths of a layer up to the frame's end, and IPv4's identification.

@@ -53,7 +53,7 @@ pub(crate) use qp_progress::{
     Reply, Requester, Responder, SendFault,
 };
 pub(crate) use queue_name::QueueName;
-pub use rate::{Executed, Pace, Rate, Rates};
+pub use rate::{Executed, Frames, Pace, Rate, Rates};
 pub use srq::{Srq, XrcSrq};
 pub(crate) use streams::{Streamed, Streams};
 pub use uar::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL, Uar};

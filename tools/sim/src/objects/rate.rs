@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::TimeWait;
+use crate::ethernet::segment::Segments;
 use crate::table::{DRIVER, SHARED};
 
 /// A rate for send queues. `typical_packet_size` is a hint that the model needs not.
@@ -65,11 +66,40 @@ pub struct Executed {
     pub completes: Option<bool>,
 }
 
+/// Frames of a WQE that are not sent yet. Those of segmentation are made when their turn comes.
+#[derive(Debug, Default)]
+pub struct Frames {
+    made: VecDeque<Vec<u8>>,
+    segments: Option<Segments>,
+}
+
+impl Frames {
+    /// Adds one behind those that are made.
+    pub(crate) fn push(&mut self, frame: Vec<u8>) {
+        self.made.push_back(frame);
+    }
+
+    /// Adds the segments of a packet behind them.
+    pub(crate) fn divide(&mut self, segments: Segments) {
+        self.segments = Some(segments);
+    }
+
+    /// Takes the next one.
+    pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
+        self.made.pop_front().or_else(|| self.segments.as_mut()?.next())
+    }
+
+    /// Puts one back that must wait.
+    pub(crate) fn put_back(&mut self, frame: Vec<u8>) {
+        self.made.push_front(frame);
+    }
+}
+
 /// What a send queue has still to send of the WQE it executes, and when it may.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Frames not sent yet.
-    pub frames: VecDeque<Vec<u8>>,
+    pub frames: Frames,
     /// The WQE that completes after them.
     pub executed: Option<Executed>,
     /// That WQE waits for a time of the queue's clock.
@@ -103,7 +133,10 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use etherparse::PacketBuilder;
+
     use super::*;
+    use crate::ethernet::Layers;
 
     /// When each of `count` frames of 1000 bytes goes out at 8 Mbit/s, in ms.
     fn departures(burst: u32, count: usize) -> Vec<u128> {
@@ -123,6 +156,22 @@ mod tests {
     fn frames_keep_the_distance_of_the_rate_and_bursts_their_bound() {
         assert_eq!(departures(0, 5), [0, 1, 2, 3, 4]);
         assert_eq!(departures(3000, 6), [0, 0, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn segments_are_made_one_at_a_time() {
+        let mut packet = Vec::new();
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([1; 4], [2; 4], 9).tcp(1, 2, 3, 4);
+        builder.write(&mut packet, &[]).unwrap();
+        let (header_len, layers) = (packet.len(), Layers::outer_of(&packet).unwrap());
+        packet.resize(header_len + 1000, 0);
+        let mut frames = Frames::default();
+        frames.divide(Segments::new(layers, packet, header_len, 1, false).unwrap());
+        let first = frames.take().unwrap();
+        assert_eq!((first.len(), frames.made.len()), (header_len + 1, 0));
+        frames.put_back(first.clone());
+        assert_eq!(frames.take(), Some(first), "it waited");
+        assert_eq!(std::iter::from_fn(|| frames.take()).count(), 999);
     }
 
     #[test]

@@ -2,11 +2,10 @@
 //!
 //! In tunnels, the card finds the inner headers itself, or software says where they are (software parser).
 
-use std::collections::VecDeque;
-
 use mlx5_prm::wqe::EthSeg;
 
-use crate::ethernet::{self, C_VLAN, Layer, Layers, S_VLAN, segment};
+use crate::ethernet::segment::Segments;
+use crate::ethernet::{self, C_VLAN, Layer, Layers, S_VLAN};
 use crate::function::Nic;
 use crate::objects::Sq;
 use crate::strict::rules;
@@ -41,15 +40,11 @@ pub(super) fn divide(
     sq: &Sq,
     nic: &Nic,
     eth: &EthSeg,
-    packet: &[u8],
+    packet: Vec<u8>,
     header_len: usize,
-    frames: &mut VecDeque<Vec<u8>>,
-) -> Result<(), WrongHeaders> {
-    let (header, payload) = packet.split_at(header_len);
-    let layers = layers(sq, nic, eth, header)?.ok_or(WrongHeaders)?;
-    let size = usize::from(eth.mss());
-    segment::divide(&layers, header, payload, size, eth.l4_csum(), |frame| frames.push_back(frame))
-        .map_err(|_| WrongHeaders)
+) -> Result<Segments, WrongHeaders> {
+    let layers = layers(sq, nic, eth, &packet[..header_len])?.ok_or(WrongHeaders)?;
+    Segments::new(layers, packet, header_len, eth.mss().into(), eth.l4_csum()).map_err(|_| WrongHeaders)
 }
 
 fn insert_checksums(sq: &Sq, nic: &Nic, eth: &EthSeg, frame: &mut [u8]) -> Result<(), WrongHeaders> {

@@ -1,7 +1,5 @@
 //! Send queues: turns WQEs into frames.
 
-use std::collections::VecDeque;
-
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome};
 use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
@@ -16,7 +14,7 @@ use crate::engine::flush::count_posted;
 use crate::engine::umr;
 use crate::engine::wqe::{self, WqePosition};
 use crate::function::{Function, Nic};
-use crate::objects::{Consumed, Executed, Failure, MkeyRights, Pace, Sq, TimeWait};
+use crate::objects::{Consumed, Executed, Failure, Frames, MkeyRights, Pace, Sq, TimeWait};
 use crate::strict::rules;
 
 /// Maximum number of send queues that send in one turn.
@@ -71,10 +69,10 @@ fn send_out(sq: &mut Sq, nic: &mut Nic) -> bool {
     sq.pace.wait = None;
     let rate = nic.objects.rates.get(sq.context.packet_pacing_rate_limit_index());
     let domain = sq.tis.map_or(0, |tis| tis.domain);
-    while let Some(frame) = sq.pace.frames.pop_front() {
+    while let Some(frame) = sq.pace.frames.take() {
         let admitted = rate.map_or(Ok(()), |rate| sq.pace.admit(rate, frame.len() as u64, nic.now));
         if let Err(at) = admitted {
-            sq.pace.frames.push_front(frame);
+            sq.pace.frames.put_back(frame);
             nic.scheduler.set_paced(sq, at);
             return false;
         }
@@ -160,7 +158,7 @@ fn execute_next(sq: &mut Sq, nic: &mut Nic) {
     let read = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
     sq.fetched = index.wrapping_add(blocks);
     let ctrl = CtrlSeg::read(&bytes).unwrap_or_default();
-    let (mut frames, mut wait) = (VecDeque::new(), None);
+    let (mut frames, mut wait) = (Frames::default(), None);
     let done = read.and_then(|len| match ctrl.opcode() {
         WqeOpcode::Wait => time_wait(sq, nic, &ctrl, &bytes[..len]).map(|time| wait = Some(time)),
         _ => execute(sq, nic, &ctrl, &bytes[..len], &mut frames),
@@ -240,7 +238,7 @@ fn time_wait(sq: &Sq, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<TimeWait,
 }
 
 /// Executes a WQE; its frames are added to `frames`.
-fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
+fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8], frames: &mut Frames) -> Result<(), Failure> {
     match ctrl.opcode() {
         WqeOpcode::Nop => Ok(()),
         WqeOpcode::Umr if sq.context.reg_umr() => {
@@ -261,7 +259,7 @@ fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8], frames: &mut VecD
 }
 
 /// The packet of a WQE; if `is_large`, divided by segmentation.
-fn make_one(sq: &Sq, nic: &Nic, wqe: &[u8], is_large: bool, frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
+fn make_one(sq: &Sq, nic: &Nic, wqe: &[u8], is_large: bool, frames: &mut Frames) -> Result<(), Failure> {
     sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
@@ -269,16 +267,17 @@ fn make_one(sq: &Sq, nic: &Nic, wqe: &[u8], is_large: bool, frames: &mut VecDequ
     let mut frame = header.to_vec();
     gather(sq, nic, segments, &mut frame)?;
     if is_large {
-        return Ok(divide(sq, nic, &eth, &frame, header.len(), frames)?);
+        frames.divide(divide(sq, nic, &eth, frame, header.len())?);
+        return Ok(());
     }
     let may_tag = header.is_empty();
-    frames.push_back(finished(sq, nic, &eth, frame, may_tag)?);
+    frames.push(finished(sq, nic, &eth, frame, may_tag)?);
     Ok(())
 }
 
 /// Multi-packet send, the older form: packets of `mss` bytes each, one after another in the segments. PRM "Multi-Packet
 /// Send WQE".
-fn make_equal(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
+fn make_equal(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut Frames) -> Result<(), Failure> {
     sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
@@ -296,14 +295,14 @@ fn make_equal(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) ->
         return Err(Failure::new(CqeSyndrome::LocalLength));
     }
     for packet in packets.chunks(size) {
-        frames.push_back(finished(sq, nic, &eth, packet.to_vec(), true)?);
+        frames.push(finished(sq, nic, &eth, packet.to_vec(), true)?);
     }
     Ok(())
 }
 
 /// Enhanced multi-packet send: each data segment, by pointer or inline, is a packet of its own; the Ethernet segment is
 /// that of all. PRM "Enhanced Multi-Packet Send WQE".
-fn make_several(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) -> Result<(), Failure> {
+fn make_several(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut Frames) -> Result<(), Failure> {
     sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
@@ -317,7 +316,7 @@ fn make_several(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut VecDeque<Vec<u8>>) 
     while !segments.is_empty() {
         let mut frame = Vec::new();
         segments = gather_next(sq, nic, segments, &mut frame)?;
-        frames.push_back(finished(sq, nic, &eth, frame, true)?);
+        frames.push(finished(sq, nic, &eth, frame, true)?);
     }
     Ok(())
 }

@@ -168,7 +168,7 @@ const ETHERNET: &[Honoured] = &[
     ("tunnel_stateless_ip_over_ip_rx", "firmware/tir.rs", "caps.tunnel_stateless_ip_over_ip_rx()"),
     ("swp", "firmware/sq.rs", ".swp()"),
     ("swp_csum", "engine/ethernet/offload.rs", "fn told("),
-    ("swp_lso", "engine/ethernet/offload.rs", "segment::divide("),
+    ("swp_lso", "engine/ethernet/offload.rs", "Segments::new("),
 ];
 
 /// Capabilities of flow tables as such.
