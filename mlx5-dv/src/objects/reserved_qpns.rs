@@ -55,7 +55,7 @@ impl ReservedQpns {
         let first = out.reply.obj_id();
         let end = first.checked_add(1 << log_count).filter(|end| *end <= QUEUE_NUMBERS);
         let end = end.ok_or_else(|| {
-            Error::response("obj_id", first.into(), None, format!("{log_count:#x} bits of numbers from there on"))
+            Error::response("obj_id", first.into(), None, format!("2^{log_count} queue pair numbers begin there"))
         })?;
         Ok(Arc::new(ReservedQpns { object, numbers: first..end }))
     }
