@@ -324,6 +324,11 @@ impl Error {
         }
     }
 
+    /// See [`CommandError::may_be_done`].
+    pub(crate) fn may_be_done(&self) -> bool {
+        matches!(self, Error::Command(error) if error.may_be_done())
+    }
+
     /// Whether the card is dead, and its DMA has stopped: what it was given may be freed.
     pub(crate) fn frees_memory(&self) -> bool {
         match self {

@@ -499,7 +499,7 @@ fn create_key(
     check_writable(memory, access)?;
     Mkey::create(pd, memory, access, start, is_on_demand).inspect_err(|error| {
         // Without firmware's reply the key may exist, and the card may use it.
-        if matches!(error, Error::Command(failed) if failed.may_be_done()) {
+        if error.may_be_done() {
             std::mem::forget(Arc::clone(memory));
         }
     })

@@ -196,7 +196,7 @@ impl Srq {
                     .pd(pd.pdn());
                 Self::create_xrc_object(device, &memory, context).inspect_err(|error| {
                     // The context lists pages, so firmware destroys the umem though the queue uses it.
-                    if matches!(error, Error::Command(failed) if failed.may_be_done()) {
+                    if error.may_be_done() {
                         memory.leak();
                     }
                 })?

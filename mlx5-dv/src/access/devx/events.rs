@@ -26,18 +26,12 @@ use crate::kernel::abi::shared::{
 use crate::kernel::abi::*;
 use crate::lock::lock;
 
-/// Events of send and receive queues of frames to subscribe to.
-const OF_FRAME_QUEUES: &[EventType] =
+/// Events to subscribe to of queue pairs, and of send and receive queues of frames.
+const OF_WORK_QUEUES: &[EventType] =
     &[EventType::WqCatastrophic, EventType::WqInvalidRequest, EventType::WqAccessError];
-/// Queue pair events to subscribe to.
-const OF_QUEUE_PAIRS: &[EventType] = &[
-    EventType::WqCatastrophic,
-    EventType::WqInvalidRequest,
-    EventType::WqAccessError,
-    EventType::SrqLastWqe,
-    EventType::SendQueueDrained,
-    EventType::CommunicationEstablished,
-];
+/// Those of queue pairs alone.
+const OF_QUEUE_PAIRS: &[EventType] =
+    &[EventType::SrqLastWqe, EventType::SendQueueDrained, EventType::CommunicationEstablished];
 
 /// The channel of asynchronous events. Dropping it stops the thread.
 #[derive(Debug)]
@@ -122,8 +116,11 @@ impl Events {
     /// Subscribes to the events of an object that a command of `opcode` has just created.
     pub fn watch(&self, device: BorrowedFd<'_>, opcode: Opcode, object: ObjectHandle) {
         match opcode {
-            Opcode::CreateQp => self.subscribe(device, Some(object), OF_QUEUE_PAIRS),
-            Opcode::CreateSq | Opcode::CreateRq => self.subscribe(device, Some(object), OF_FRAME_QUEUES),
+            Opcode::CreateQp => {
+                self.subscribe(device, Some(object), OF_WORK_QUEUES);
+                self.subscribe(device, Some(object), OF_QUEUE_PAIRS);
+            }
+            Opcode::CreateSq | Opcode::CreateRq => self.subscribe(device, Some(object), OF_WORK_QUEUES),
             Opcode::CreateRmp => {
                 self.subscribe(device, Some(object), &[EventType::SrqLimit, EventType::SrqCatastrophic]);
             }

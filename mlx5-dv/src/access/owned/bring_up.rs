@@ -40,7 +40,7 @@ use crate::net::Mac;
 const ISSI: u16 = 1;
 /// Interval for polling firmware's start: an eighth of the time spent so far, within these bounds.
 const READY_POLL: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_millis(2);
-/// Pages that firmware may ask for: a signed number that must not be negative.
+/// Pages that firmware may ask for: a signed number, which is none if it is negative.
 const PAGES: RangeInclusive<u64> = 0..=MOST_PAGES as u64;
 /// Log of the entries of the asynchronous EQ, and of each completion EQ.
 const LOG_ASYNC_EQ: u8 = 9;

@@ -10,7 +10,7 @@ use super::batch::{ConnectionBatch, alone};
 use super::in_flight::{Done, Refused, RefusedReason, Ticket};
 use super::receives::{SharedReceiver, receiver_calls};
 use super::sends::{self, Sends};
-use super::setup::ConnectionOptions;
+use super::setup::{self, ConnectionOptions};
 use crate::error::Error;
 use crate::memory::RemoteAddress;
 use crate::objects::{
@@ -91,7 +91,7 @@ impl DcInitiator {
     pub fn with_qp_options(pd: &Arc<Pd>, options: &ConnectionOptions, qp_options: QpOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, options)?;
-        let qp_options = sends::qp_options(options, qp_options.dc_initiator());
+        let qp_options = setup::qp_options(options, qp_options.dc_initiator());
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         let (path_mtu, rts) = (options.path_mtu, options.rts);
         let attributes = InitiatorAttributes { path_mtu, rts, ..InitiatorAttributes::default() };

@@ -82,7 +82,7 @@ impl XrcConnection {
     pub fn new(pd: &Arc<Pd>, domain: &Arc<Xrcd>, options: ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let cq = sends::completion_queue(pd, &uar, &options)?;
-        let qp_options = sends::qp_options(&options, QpOptions::default().xrc_initiator(domain));
+        let qp_options = setup::qp_options(&options, QpOptions::default().xrc_initiator(domain));
         let initiator = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         let target = XrcTarget::create(pd, &uar, cq.cq(), domain)?;
         let sends = Sends::new(initiator, cq, &options, "an XRC connection");

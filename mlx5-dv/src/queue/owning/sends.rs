@@ -9,7 +9,7 @@ use super::batch::ConnectionBatch;
 use super::in_flight::{Done, InFlight, KEPT, UNREPORTED_CQES};
 use super::setup::ConnectionOptions;
 use crate::error::Error;
-use crate::objects::{AnyDoorbell, Buffer, CqOptions, DoorbellKind, Pd, QpOptions, QueuePair, Uar};
+use crate::objects::{AnyDoorbell, Buffer, CqOptions, DoorbellKind, Pd, QueuePair, Uar};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::work_of;
 use crate::queue::error::RetireError;
@@ -27,13 +27,6 @@ pub(super) fn completion_queue(
     let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
     (cq_options.events, cq_options.moderation) = (options.events, options.moderation);
     CompletionQueue::create(uar, cq_options.beside(pd))
-}
-
-/// The queue pair of the sends that `options` describe; `qp_options` has the rest.
-pub(super) fn qp_options(options: &ConnectionOptions, qp_options: QpOptions) -> QpOptions {
-    let mut all = qp_options.wqes(options.send_depth, 0).sges(options.send_sges, 1).inline_bytes(options.inline_bytes);
-    (all.real_time, all.counter) = (options.real_time, options.counter.clone());
-    all
 }
 
 /// The sends of a queue pair that receives nothing.

@@ -148,14 +148,17 @@ pub(super) struct Link<S: Connected = Messages> {
     psn: u32,
 }
 
-fn qp_options<S: Connected>(options: &ConnectionOptions) -> QpOptions {
-    let mut qp_options = QpOptions::default()
-        .wqes(options.send_depth, options.recv_depth)
-        .sges(options.send_sges, options.recv_sges)
-        .inline_bytes(options.inline_bytes);
-    (qp_options.service, qp_options.real_time) = (S::SERVICE, options.real_time);
-    qp_options.counter = options.counter.clone();
-    qp_options
+/// The queue pair of the sends that `options` describe; `qp_options` has the rest.
+pub(super) fn qp_options(options: &ConnectionOptions, qp_options: QpOptions) -> QpOptions {
+    let mut all = qp_options.wqes(options.send_depth, 0).sges(options.send_sges, 1).inline_bytes(options.inline_bytes);
+    (all.real_time, all.counter) = (options.real_time, options.counter.clone());
+    all
+}
+
+/// The same, with receives of its own.
+fn link_options<S: Connected>(options: &ConnectionOptions) -> QpOptions {
+    let all = qp_options(options, QpOptions { service: S::SERVICE, ..QpOptions::default() });
+    all.wqes(options.send_depth, options.recv_depth).sges(options.send_sges, options.recv_sges)
 }
 
 impl<S: Connected> Link<S> {
@@ -169,7 +172,7 @@ impl<S: Connected> Link<S> {
     /// As [`new`](Self::new), but rings through `uar`, which others may use, too, and has as many work requests in
     /// flight as the rings hold.
     pub(super) fn full_on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
-        let most = qp_options::<S>(&options).most_in_flight(pd.device().caps())?;
+        let most = link_options::<S>(&options).most_in_flight(pd.device().caps())?;
         Self::on(pd, uar, options, most)
     }
 
@@ -180,7 +183,7 @@ impl<S: Connected> Link<S> {
             CqOptions::default().entries(entries).vector(options.vector).moderation(options.moderation);
         cq_options.events = options.events;
         let cq = CompletionQueue::create(uar, cq_options.beside(pd))?;
-        let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), qp_options::<S>(&options))?;
+        let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), link_options::<S>(&options))?;
         let mut link = Link { qp, queues: Queues { send: None, receive: None, cq }, options, psn: 0 };
         link.init()?;
         Ok(link)

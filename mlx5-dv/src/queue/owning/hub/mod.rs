@@ -17,7 +17,7 @@ use super::batch::{ConnectionBatch, alone};
 use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED_CQES};
 use super::queues::MOST_SKIPPED;
 use super::receives::Receives;
-use super::setup::{self, ConnectionOptions, Peer};
+use super::setup::{self, Peer};
 use crate::access::AsyncEvent;
 use crate::deadline::Deadline;
 use crate::error::{Error, Invalid};
@@ -104,12 +104,6 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// Polling interval of that wait.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Of the queue pair of each connection.
-fn qp_options(each: &ConnectionOptions) -> QpOptions {
-    let options = QpOptions::default().wqes(each.send_depth, 0).sges(each.send_sges, 1);
-    QpOptions { real_time: each.real_time, counter: each.counter.clone(), ..options.inline_bytes(each.inline_bytes) }
-}
-
 impl<C> Hub<C> {
     /// Creates a hub without connections, and posts its receives.
     ///
@@ -121,7 +115,7 @@ impl<C> Hub<C> {
     pub fn new(pd: &Arc<Pd>, options: HubOptions) -> Result<Self, Error> {
         at_most(options.connections)?;
         let device = pd.device();
-        qp_options(&options.each).check(device.caps())?;
+        setup::qp_options(&options.each, QpOptions::default()).check(device.caps())?;
         let events = device.async_events();
         let uar = Uar::alloc_for_queues(device, options.each.copying)?;
         let srq = Srq::create(pd, SrqOptions::default().wqes(options.receives))?;
@@ -253,7 +247,8 @@ impl<C> Hub<C> {
     /// The queue pair of the connection that will be `id`, in INIT.
     fn create_queue_pair(&self, id: ConnectionId) -> Result<Arc<QueuePair>, Error> {
         let each = &self.options.each;
-        let options = qp_options(each).srq(self.shared.srq()).user_index(id.user_index());
+        let options = QpOptions::default().srq(self.shared.srq()).user_index(id.user_index());
+        let options = setup::qp_options(each, options);
         let qp = QueuePair::create(&self.pd, &self.uar, self.cq.cq(), self.cq.cq(), options)?;
         qp.init(&InitAttributes { remote_access: each.remote_access, ..InitAttributes::default() })?;
         Ok(qp)
