@@ -65,8 +65,7 @@ struct TestQueue {
     /// Buffers that are in no queue, and of these the next to be posted or sent.
     free: Vec<Buffer>,
     next: Vec<Buffer>,
-    /// Of how many flows frames are sent, in turn, and that of the next frame.
-    flows: u16,
+    /// The flow of the next frame that is sent.
     flow: u16,
     received: Vec<ReceivedFrame>,
     /// Receives to keep posted.
@@ -144,15 +143,16 @@ impl End {
     /// Sends all frames.
     pub fn transmit(mut self, to: Mac, load: &Load) -> Result<Row, Failure> {
         let (count, mac) = (self.queues.len() as u64, self.mac);
-        let counted =
-            self.each(|index, queue| queue.transmit(&frames(to, mac, load), load.share(index, count), load.burst))?;
+        let frame = frame(to, mac, load.size);
+        let counted = self.each(|index, queue| queue.transmit(&frame, load.share(index, count), load))?;
         Ok(self.row(load, &counted))
     }
 
     /// Sends all frames, and takes those that come back.
     fn bounce(&mut self, to: Mac, load: &Load, stop: &Stop) -> Result<Vec<Counted>, Failure> {
         let (count, mac) = (self.queues.len() as u64, self.mac);
-        self.each(|index, queue| queue.bounce(&frames(to, mac, load), load.share(index, count), load, stop))
+        let frame = frame(to, mac, load.size);
+        self.each(|index, queue| queue.bounce(&frame, load.share(index, count), load, stop))
     }
 
     /// Receives until the end.
@@ -178,8 +178,7 @@ impl End {
         let mut times = Histogram::new(3)?;
         let queue = self.queues.first_mut().ok_or("no queue")?;
         let mut counted = Counted::default();
-        let one = Load { flows: 1, ..*load };
-        let frame = frames(to, mac, &one).remove(0);
+        let frame = frame(to, mac, load.size);
         for _ in 0..load.frames {
             let (sent, back) = queue.exchange(&frame)?;
             times.record(rate.between(sent, back).as_nanos() as u64)?;
@@ -294,15 +293,8 @@ impl TestQueue {
         let len = queue.sq().longest_frame().next_multiple_of(64);
         let mut free = ExclusiveRegion::allocate(pd, 2 * DEPTH as usize * len)?.buffers(len)?;
         free.truncate(2 * DEPTH as usize);
-        let mut this = TestQueue {
-            queue,
-            free,
-            next: Vec::new(),
-            flows: 1,
-            flow: 0,
-            received: Vec::new(),
-            receives: DEPTH as usize,
-        };
+        let mut this =
+            TestQueue { queue, free, next: Vec::new(), flow: 0, received: Vec::new(), receives: DEPTH as usize };
         this.post()?;
         Ok(this)
     }
@@ -320,12 +312,12 @@ impl TestQueue {
         self.next.extend(self.free.drain(left..));
     }
 
-    /// Sends `count` of `frames`, in turn.
-    fn transmit(&mut self, frames: &[Vec<u8>], count: u64, burst: usize) -> Result<Counted, Failure> {
-        self.fill(frames);
+    /// Sends `frame` `count` times, of each flow in turn.
+    fn transmit(&mut self, frame: &[u8], count: u64, load: &Load) -> Result<Counted, Failure> {
+        self.fill(frame);
         let (mut sent, mut counted, mut last) = (0, Counted::default(), Instant::now());
         while counted.frames < count {
-            sent += self.send_burst(count - sent, burst)?;
+            sent += self.send_burst(count - sent, load)?;
             let before = counted.frames;
             while let Some(done) = self.queue.poll()? {
                 let told = done.result?;
@@ -346,12 +338,13 @@ impl TestQueue {
         Ok(counted)
     }
 
-    /// Sends `count` of `frames`, in turn, and takes what comes back until the end. Returns what has come back.
-    fn bounce(&mut self, frames: &[Vec<u8>], count: u64, load: &Load, stop: &Stop) -> Result<Counted, Failure> {
-        self.fill(frames);
+    /// Sends `frame` as [`transmit`](Self::transmit) does, and takes what comes back until the end. Returns what has
+    /// come back.
+    fn bounce(&mut self, frame: &[u8], count: u64, load: &Load, stop: &Stop) -> Result<Counted, Failure> {
+        self.fill(frame);
         let (mut left, mut completed, mut counted, mut last) = (count, 0, Counted::default(), Instant::now());
         loop {
-            left -= self.send_burst(left, load.burst)?;
+            left -= self.send_burst(left, load)?;
             let before = (completed, counted.frames);
             while let Some(mut done) = self.queue.poll()? {
                 let is_back = done.received().is_some_and(|frame| is_ours(frame, load));
@@ -377,18 +370,19 @@ impl TestQueue {
         }
     }
 
-    /// Writes `frames`, one of each flow, to the free buffers. There may be fewer of these, and they are not used in
-    /// turn: what tells the flows apart is written when a frame is sent.
-    fn fill(&mut self, frames: &[Vec<u8>]) {
-        (self.flows, self.flow) = (frames.len() as u16, 0);
-        for (buffer, frame) in self.free.iter_mut().zip(frames.iter().cycle()) {
+    /// Writes `frame` to the free buffers. What tells the flows apart is written when it is sent: the buffers may be
+    /// fewer, and are not used in turn.
+    fn fill(&mut self, frame: &[u8]) {
+        self.flow = 0;
+        for buffer in &mut self.free {
             buffer.set_len(frame.len());
             buffer.as_mut_slice().copy_from_slice(frame);
         }
     }
 
     /// Sends a burst of the `left` frames, if there is room for a whole one or the last, and returns its frames.
-    fn send_burst(&mut self, left: u64, burst: usize) -> Result<u64, Failure> {
+    fn send_burst(&mut self, left: u64, load: &Load) -> Result<u64, Failure> {
+        let burst = load.burst;
         let room = (DEPTH as usize - self.queue.in_flight().0).min(self.free.len()).min(burst);
         let now = room.min(usize::try_from(left).unwrap_or(usize::MAX));
         if now == 0 || now < burst && (now as u64) < left {
@@ -397,7 +391,7 @@ impl TestQueue {
         self.take_next(now);
         for buffer in &mut self.next {
             buffer.as_mut_slice()[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&source_port(self.flow));
-            self.flow = if self.flow + 1 < self.flows { self.flow + 1 } else { 0 };
+            self.flow = if self.flow + 1 < load.flows { self.flow + 1 } else { 0 };
         }
         self.queue.batch().send_each(&mut self.next, FrameFlags::empty())?;
         Ok(now as u64)
@@ -495,20 +489,17 @@ fn source_port(flow: u16) -> [u8; 2] {
     (1024 + flow).to_be_bytes()
 }
 
-/// A frame of each flow: a UDP datagram over IPv4, without a checksum of its own.
-fn frames(to: Mac, from: Mac, load: &Load) -> Vec<Vec<u8>> {
-    let ip_len = (load.size - CHECK - 14) as u16;
+/// A frame of `size` bytes with its check sequence, of the first flow: a UDP datagram over IPv4, without a checksum of
+/// its own.
+fn frame(to: Mac, from: Mac, size: usize) -> Vec<u8> {
+    let ip_len = (size - CHECK - 14) as u16;
     let mut ip = [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1];
     ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
     let sum: u32 = ip.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     let mut frame = [&to.0[..], &from.0, &[8, 0], &ip, &[0, 0, 0, 9], &(ip_len - 20).to_be_bytes(), &[0, 0]].concat();
-    frame.resize(load.size - CHECK, 0x5a);
-    let of_flow = |flow: u16| {
-        let mut frame = frame.clone();
-        frame[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&source_port(flow));
-        frame
-    };
-    (0..load.flows).map(of_flow).collect()
+    frame.resize(size - CHECK, 0x5a);
+    frame[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&source_port(0));
+    frame
 }
