@@ -206,14 +206,15 @@ impl OwnedManager {
         if self.held.len() < HELD {
             self.held.push_back((self.clock.now() + RESOLUTION, path, mad));
         } else {
-            self.give_up(&path);
+            self.give_up(&path, None);
         }
     }
 
-    /// Drops a request. The sender repeats it if it is there.
-    fn give_up(&self, path: &Path) {
+    /// Drops a message to or from a remote without MAC address, which is asked for anew. A remote that is there repeats
+    /// its own.
+    fn give_up(&self, path: &Path, error: Option<ManagerError>) {
         let remote = path.remote_address();
-        tracing::debug!(%remote, "a request was dropped: no MAC address");
+        tracing::debug!(%remote, ?error, "a message was dropped: no MAC address");
         self.neighbours.iter().for_each(|neighbours| neighbours.forget(remote));
     }
 
@@ -227,7 +228,7 @@ impl OwnedManager {
         for (until, path, mad) in std::mem::take(&mut self.held) {
             match self.address_path(&path) {
                 Ok(None) if now < until => self.held.push_back((until, path, mad)),
-                Ok(None) => self.give_up(&path),
+                Ok(None) => self.give_up(&path, None),
                 _ => self.receive(path, &mad),
             }
         }
@@ -289,11 +290,7 @@ impl OwnedManager {
                     }
                 }
                 Ok(None) if now < until => self.waiting.push_back((until, transmit)),
-                other => {
-                    let remote = transmit.path.remote_address();
-                    tracing::debug!(%remote, error = ?other.err(), "a message was dropped: no MAC address");
-                    self.neighbours.iter().for_each(|neighbours| neighbours.forget(remote));
-                }
+                other => self.give_up(&transmit.path, other.err()),
             }
         }
         Ok(())

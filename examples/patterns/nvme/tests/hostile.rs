@@ -68,6 +68,17 @@ impl Raw {
         Raw { manager: ConnectionManager::new(device, None).unwrap(), pd, region, connection: None }
     }
 
+    /// The target's next answer, if it has come.
+    fn answer(&mut self) -> Option<Completion> {
+        let done = self.connection.as_mut().unwrap().poll().unwrap()?;
+        if done.result.as_ref().unwrap().work.side != Side::Receive {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        done.buffer.unwrap().read(0, &mut bytes);
+        Some(Completion::read_from_bytes(&bytes).unwrap())
+    }
+
     /// A connection with receives, in INIT.
     fn fresh(&mut self) -> &mut Connection {
         self.connection = None;
@@ -374,11 +385,7 @@ fn answered(world: &World, target: &mut Target, raw: &mut Raw) -> Completion {
     for _ in 0..10_000 {
         target.poll().unwrap();
         world.clock().pause(Duration::from_micros(50));
-        let done = raw.connection.as_mut().unwrap().poll().unwrap();
-        if let Some(done) = done.filter(|done| done.result.as_ref().unwrap().work.side == Side::Receive) {
-            let mut bytes = [0; 16];
-            done.buffer.unwrap().read(0, &mut bytes);
-            let completion = Completion::read_from_bytes(&bytes).unwrap();
+        if let Some(completion) = raw.answer() {
             assert_eq!(completion.status.get() >> 1, 0);
             return completion;
         }
@@ -567,11 +574,8 @@ fn status_of(world: &World, target: &mut Target, raw: &mut Raw, (opcode, control
     loop {
         target.poll().unwrap();
         world.clock().pause(Duration::from_micros(50));
-        let done = raw.connection.as_mut().unwrap().poll().unwrap();
-        if let Some(done) = done.filter(|done| done.result.as_ref().unwrap().work.side == Side::Receive) {
-            let mut bytes = [0; 16];
-            done.buffer.unwrap().read(0, &mut bytes);
-            return Completion::read_from_bytes(&bytes).unwrap().status.get() >> 1;
+        if let Some(completion) = raw.answer() {
+            return completion.status.get() >> 1;
         }
         assert!(std::time::Instant::now() < deadline, "no answer: {:?}", target.statistics());
     }
