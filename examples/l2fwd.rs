@@ -285,7 +285,9 @@ fn exchange(mut queue: EthernetQueue, via: Mac, count: u64, stop: &AtomicBool) -
     let own = queue.sq().device().mac();
     let mut seen = vec![false; count as usize];
     let (mut sent, mut heard, mut last) = (0, 0, Instant::now());
-    while heard < count && !stop.load(Ordering::Relaxed) {
+    // The other end waits for what this one sends: it leaves when all of it is out, too.
+    let is_done = |sent, heard, queue: &EthernetQueue| sent == count && heard == count && queue.in_flight().0 == 0;
+    while !is_done(sent, heard, &queue) && !stop.load(Ordering::Relaxed) {
         if last.elapsed() > PATIENCE {
             return Err(format!("{heard} of {count} frames arrived, {sent} were sent").into());
         }
