@@ -15,6 +15,9 @@ use mlx5_dv::queue::ethernet::{EthernetOptions, FrameCompletion};
 use mlx5_dv::queue::{CompletionQueue, RetireError, WorkError};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::Sim;
+use mlx5_open::virtual_time::World;
+use mlx5_sim::card::Card;
+use mlx5_sim::world::Conditions;
 
 use crate::ends::{EthernetEnd, SOON, content, end, refusal};
 
@@ -510,4 +513,28 @@ fn ends(sim: Sim, here: EthernetEnd) {
         let counts = sim.handle(function).counts();
         assert_eq!((counts.cqs, counts.mkeys, counts.umems, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");
     }
+}
+
+/// The order of the commands that end the groups is part of a run, too.
+#[test]
+fn rules_of_several_kinds_end_in_the_same_order_in_each_run() {
+    let run = || {
+        let world = World::new(1);
+        let builders = [Card::builder(), Card::builder()];
+        let (cards, _) = world.simulated().joined(builders, Conditions::default()).unwrap();
+        let device = world.open(&cards[0]).unwrap();
+        let rules = FlowRules::create(&device, FlowRulesOptions::default()).unwrap();
+        let kinds = [
+            FlowMatch::new().ethertype(0x88b5),
+            FlowMatch::new().udp_source_port(7),
+            FlowMatch::new().vlan(5),
+            FlowMatch::new().ipv4().dscp(3),
+            FlowMatch::new().ipv6(),
+        ];
+        let held: Vec<_> = kinds.iter().map(|kind| rules.add(0, kind, &FlowActions::drop()).unwrap()).collect();
+        drop((held, rules, device));
+        world.simulated().record().hash
+    };
+    let first = run();
+    assert!((0..5).all(|_| run() == first));
 }

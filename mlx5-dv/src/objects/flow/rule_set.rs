@@ -1,6 +1,6 @@
 //! Flow rules of any fields and priorities, without tables, groups or matchers.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use mlx5_prm::flow::FteMatchParam;
@@ -46,7 +46,7 @@ impl Default for FlowRulesOptions {
 /// it is the whole steering of a direction; on DevX its rules are before those of the kernel.
 ///
 /// Of the rules that match a frame, one of the lowest priority number applies. Among rules of one priority with
-/// different fields that match the same frame, it is not said which.
+/// different fields that match the same frame, which one applies is unspecified.
 ///
 /// ```no_run
 /// use mlx5_dv::objects::{FlowActions, FlowCounter, FlowMatch, FlowRules, FlowRulesOptions, Tir};
@@ -73,12 +73,12 @@ pub struct FlowRules {
 /// Rules of a priority.
 #[derive(Debug)]
 enum Level {
-    Table { table: Arc<FlowTable>, groups: HashMap<Criteria, Vec<Arc<FlowGroup>>>, next: u32 },
-    Kernel { matchers: HashMap<Criteria, Arc<FlowMatcher>> },
+    Table { table: Arc<FlowTable>, groups: BTreeMap<Criteria, Vec<Arc<FlowGroup>>>, next: u32 },
+    Kernel { matchers: BTreeMap<Criteria, Arc<FlowMatcher>> },
 }
 
-/// Criteria as a key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Criteria as a key. Ordered, so that groups end in the same order in each run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Criteria(Box<[u8]>);
 
 impl Criteria {
@@ -103,7 +103,7 @@ impl FlowRules {
                 let options = FlowTableOptions { direction, level, entries, miss, tunnels };
                 let table = FlowTable::with_options(device, options)?;
                 miss = Some(Arc::clone(&table));
-                levels.push(Mutex::new(Level::Table { table, groups: HashMap::new(), next: 0 }));
+                levels.push(Mutex::new(Level::Table { table, groups: BTreeMap::new(), next: 0 }));
             }
             levels.reverse();
         } else {
@@ -113,7 +113,7 @@ impl FlowRules {
                 1..=u64::from(LAST_PRIORITY) + 1,
                 "a flow matcher of the kernel",
             )?;
-            levels.resize_with(priorities.into(), || Mutex::new(Level::Kernel { matchers: HashMap::new() }));
+            levels.resize_with(priorities.into(), || Mutex::new(Level::Kernel { matchers: BTreeMap::new() }));
         }
         Ok(FlowRules { levels, direction, device: Arc::clone(device) })
     }

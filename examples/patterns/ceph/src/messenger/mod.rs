@@ -4,7 +4,7 @@ mod options;
 
 pub use options::{Event, MessengerOptions, PeerId, Statistics, Trouble, Unsent};
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ pub struct Messenger {
     stack: Stack,
     options: MessengerOptions,
     identity: Arc<Identity>,
-    connections: HashMap<StreamId, Connection>,
+    connections: BTreeMap<StreamId, Connection>,
     /// In the order of their numbers, so that runs are alike.
     peers: BTreeMap<PeerId, Peer>,
     events: VecDeque<Event>,
@@ -101,7 +101,7 @@ impl Messenger {
             stack,
             options,
             identity: Arc::new(identity),
-            connections: HashMap::new(),
+            connections: BTreeMap::new(),
             peers: BTreeMap::new(),
             events: VecDeque::new(),
             talkative: Vec::new(),

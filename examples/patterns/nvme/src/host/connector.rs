@@ -1,6 +1,6 @@
 //! The host itself: its connections to targets.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub struct Host {
     pd: Arc<Pd>,
     manager: ConnectionManager,
     pub(super) clock: Clock,
-    links: HashMap<ConnectionId, Held>,
+    links: BTreeMap<ConnectionId, Held>,
     /// Events of connections that a call waits for.
     events: Vec<(ConnectionId, Event)>,
     pub(super) nqn: String,
@@ -103,7 +103,7 @@ impl Host {
             pd: Pd::alloc(device)?,
             manager: ConnectionManager::new(device, neighbours)?,
             clock: device.clock().clone(),
-            links: HashMap::new(),
+            links: BTreeMap::new(),
             events: Vec::new(),
             nqn: options.nqn.unwrap_or_else(|| nqn_of(&id)),
             id,

@@ -7,7 +7,7 @@ mod options;
 mod pool;
 mod queue;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +101,7 @@ pub struct Target {
     disks: Vec<Box<dyn Disk>>,
     pool: Pool,
     queues: Vec<(ConnectionId, Queue)>,
-    controllers: HashMap<u16, Controller>,
+    controllers: BTreeMap<u16, Controller>,
     at_disk: AtDisk,
     /// Commands that wait for chunks, for data that came in the capsule.
     waiting: VecDeque<(ConnectionId, Ready)>,
@@ -138,7 +138,7 @@ impl Target {
             options,
             disks,
             queues: Vec::new(),
-            controllers: HashMap::new(),
+            controllers: BTreeMap::new(),
             at_disk: AtDisk::default(),
             waiting: VecDeque::new(),
             last_cntlid: 0,
@@ -486,7 +486,7 @@ impl Target {
 }
 
 /// A controller number that is not in use.
-fn free_cntlid(controllers: &HashMap<u16, Controller>, last: u16) -> Result<u16, Answer> {
+fn free_cntlid(controllers: &BTreeMap<u16, Controller>, last: u16) -> Result<u16, Answer> {
     // 0xfff0 and above are reserved.
     let after = (last + 1..0xfff0).chain(1..=last);
     let mut free = after.filter(|cntlid| !controllers.contains_key(cntlid));
