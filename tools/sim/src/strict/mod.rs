@@ -29,6 +29,7 @@
 
 pub mod rules;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -59,21 +60,22 @@ struct Shared {
     watches_receives: AtomicBool,
 }
 
-/// Maximum number of violations kept, so that a client that repeats an error does not exhaust our memory.
-pub const KEPT: usize = 1000;
+/// Maximum number of violations kept of each rule, so that a client that repeats an error neither exhausts our memory nor
+/// hides its other errors.
+pub const KEPT: u64 = 100;
 
-/// The rule of the last [`Violation`] taken, if there were more than [`KEPT`]; its detail has their number.
+/// The rule of the last [`Violation`]s taken, one for each rule with more than [`KEPT`]; the detail has their number.
 pub const NOT_KEPT: &str = "more violations than are kept";
 
 #[derive(Debug, Default)]
 struct Record {
     kept: Vec<Violation>,
-    /// Number of violations after those.
-    more: u64,
+    /// Number of violations of each rule, kept or not.
+    counts: BTreeMap<&'static str, u64>,
 }
 
 impl Strict {
-    /// A record that keeps the first [`KEPT`] violations, and logs them as warnings.
+    /// A record that keeps the first [`KEPT`] violations of each rule, and logs them as warnings.
     pub fn on() -> Self {
         Strict(Some(Arc::default()))
     }
@@ -104,22 +106,28 @@ impl Strict {
     /// Records a violation. `detail` is only called when strict mode is on.
     pub fn report(&self, rule: &'static str, detail: impl FnOnce() -> String) {
         let Some(mut record) = self.record() else { return };
-        if record.kept.len() >= KEPT {
-            record.more += 1;
-            return;
+        let count = record.counts.entry(rule).or_default();
+        *count += 1;
+        match (*count).checked_sub(KEPT) {
+            None | Some(0) => {
+                let violation = Violation { rule, detail: detail() };
+                tracing::warn!(target: "mlx5_sim::strict", "{violation}");
+                record.kept.push(violation);
+            }
+            Some(1) => tracing::warn!(target: "mlx5_sim::strict", "{rule}: more of these are counted, and not shown"),
+            Some(_) => (),
         }
-        let violation = Violation { rule, detail: detail() };
-        tracing::warn!(target: "mlx5_sim::strict", "{violation}");
-        record.kept.push(violation);
     }
 
     /// All violations since the last call.
     pub fn take(&self) -> Vec<Violation> {
         let Some(mut record) = self.record() else { return Vec::new() };
-        let Record { mut kept, more } = std::mem::take(&mut *record);
-        if more > 0 {
-            kept.push(Violation { rule: NOT_KEPT, detail: format!("{more} more") });
-        }
+        let Record { mut kept, counts } = std::mem::take(&mut *record);
+        let not_kept = counts.into_iter().filter(|(_, count)| *count > KEPT);
+        kept.extend(not_kept.map(|(rule, count)| {
+            let detail = format!("{} more of \"{rule}\"", count - KEPT);
+            Violation { rule: NOT_KEPT, detail }
+        }));
         kept
     }
 
@@ -133,12 +141,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endless_violations_are_counted() {
+    fn endless_violations_of_one_rule_are_counted_and_hide_no_other() {
         let strict = Strict::on();
-        (0..KEPT + 3).for_each(|number| strict.report("rule", || number.to_string()));
+        (0..KEPT + 3).for_each(|number| strict.report("repeated", || number.to_string()));
+        strict.report("another", || "once".into());
         let taken = strict.take();
-        assert_eq!((taken.len(), taken[KEPT - 1].detail.as_str()), (KEPT + 1, "999"));
-        assert_eq!(taken[KEPT], Violation { rule: NOT_KEPT, detail: "3 more".into() });
+        let [.., last, another, counted] = taken.as_slice() else { panic!("{taken:?}") };
+        assert_eq!(taken.len() as u64, KEPT + 2);
+        assert_eq!(*last, Violation { rule: "repeated", detail: "99".into() });
+        assert_eq!(*another, Violation { rule: "another", detail: "once".into() });
+        assert_eq!(*counted, Violation { rule: NOT_KEPT, detail: "3 more of \"repeated\"".into() });
         assert!(strict.take().is_empty());
     }
 }
