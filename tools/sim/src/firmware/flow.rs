@@ -520,12 +520,14 @@ pub(super) fn query_counter(
     if room < count * TrafficCounter::SIZE {
         return Err(Syndrome::OutputTooShort.into());
     }
+    let first = command.flow_counter_id();
+    let end = first.checked_add(count as u32).ok_or(Syndrome::NoSuchFlowCounter)?;
     let counters = &mut f.nic.objects.steering.counters;
-    if count == 1 && counters.get(command.flow_counter_id()).is_none() {
+    if count == 1 && counters.get(first).is_none() {
         return Err(Syndrome::NoSuchFlowCounter.into());
     }
     let mut list = Vec::new();
-    for number in (command.flow_counter_id()..).take(count) {
+    for number in first..end {
         let mut counted = TrafficCounter::ZERO;
         if let Some(counter) = counters.get_mut(number) {
             counted.w().packets(counter.packets).octets(counter.bytes);

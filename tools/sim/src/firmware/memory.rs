@@ -55,6 +55,10 @@ pub(super) fn queue(f: &Function, wanted: Wanted, list: &[u8], umem: Option<InUm
         return in_umem(f, place, wanted.bytes);
     }
     let page_shift = u32::from(wanted.log_page_size) + MIN_PAGE_SHIFT;
+    // The field of some contexts has room for pages larger than an address.
+    if page_shift > MAX_PAGE_SHIFT {
+        return Err(Syndrome::PageSize);
+    }
     let offset = u64::from(wanted.page_offset) << (page_shift - PAGE_OFFSET_BITS);
     page_list(list, page_shift, offset, wanted.bytes)
 }

@@ -110,7 +110,8 @@ fn duplicate_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
 }
 
 fn duplicate_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
-    let known = qp.rc.receive.atomics.iter().find(|(psn, _)| *psn == packet.psn);
+    // The newest first: an older one may have had the same PSN, a round of all PSNs ago.
+    let known = qp.rc.receive.atomics.iter().rev().find(|(psn, _)| *psn == packet.psn);
     if let Some((psn, found)) = known.copied() {
         respond_again(qp, nic, Reply::Atomic { psn, found });
     }

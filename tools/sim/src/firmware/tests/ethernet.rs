@@ -860,6 +860,18 @@ fn counters_are_made_by_the_hundred_and_end_together() {
     assert_eq!(c.refused(&end), Syndrome::NoSuchFlowCounter);
 }
 
+#[test]
+fn counters_beyond_the_last_number_are_refused() {
+    let mut client = Client::up();
+    for (first, count) in [(u32::MAX, 2), (u32::MAX - 1, 255), (u32::MAX, 1)] {
+        let mut query = QueryFlowCounterIn::default();
+        query.w().flow_counter_id(first).num_of_counters(count);
+        let mut query = WithTail::<_, Be64>::new(query, vec![]);
+        query.out_tail = 2 * usize::from(count);
+        assert_eq!(client.refused(&query), Syndrome::NoSuchFlowCounter);
+    }
+}
+
 /// A reformat whose header has `size` bytes, and a list of `len`: two bytes of the header lie before it.
 fn alloc_reformat(kind: ReformatType, size: u16, len: usize) -> WithTail<AllocPacketReformatContextIn, u8> {
     let (mut reformat, mut header) = (AllocPacketReformatContextIn::default(), PacketReformatContextIn::ZERO);

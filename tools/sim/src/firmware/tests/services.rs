@@ -43,6 +43,19 @@ fn xrc_srq(client: &mut Client, parents: &Parents, xrcd: u32) -> WithTail<Create
     WithTail::new(command, vec![Be64::new(client.pages(1))])
 }
 
+#[test]
+fn a_shared_receive_queue_has_no_pages_larger_than_an_address() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let mut command = xrc_srq(&mut client, &parents, 0);
+    for log_page_size in [52, 58, 63] {
+        let mut context = *command.command.xrc_srq_context_entry();
+        context.w().log_page_size(log_page_size).page_offset(1);
+        command.command.w().xrc_srq_context_entry(&context);
+        assert_eq!(client.refused(&command), Syndrome::PageSize);
+    }
+}
+
 fn service(client: &mut Client, parents: &Parents, service: ServiceType) -> WithTail<CreateQpIn, Be64> {
     let mut command = client.qp(parents);
     let mut context = *command.command.qpc();
