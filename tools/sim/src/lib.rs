@@ -26,7 +26,7 @@
 //! | PCI Express interface, MSI-X | [`pci`] |
 //! | Initialization segment, UAR pages, doorbells | [`bar`] |
 //! | Command interface, HCA bring-up, pages, health | [`firmware`], with the capabilities in [`profile`] |
-//! | Objects: PD, MKEY, UMEM, EQ, CQ, QP, SQ, RQ | [`objects`] |
+//! | Objects: PD, MKEY, UMEM, EQ, CQ, QP, DCT, SRQ and RMP, XRCD, SQ, RQ, RQT, TIR, TIS | [`objects`] |
 //! | Flow tables, receive side scaling | [`steering`] |
 //! | WQEs, CQEs, EQEs: queue processing | [`engine`] |
 //! | Transport: RoCE v2 packets | [`transport`] |

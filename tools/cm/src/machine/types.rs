@@ -140,7 +140,8 @@ pub struct Route {
     pub source_port: u16,
     /// The transport. Default: RC.
     pub transport: CmTransport,
-    /// Path MTU. Default: 1024 bytes.
+    /// Path MTU. Default: 1024 bytes. The one who asks chooses for both, and does not know the remote's MTU: an owned
+    /// function's port takes its largest, while most networks have 1500 bytes, into which 1024 fit.
     pub path_mtu: PathMtu,
     /// Local ACK timeout: 4.096 us * 2^n, 5 bits. Default: 14 (67 ms).
     pub local_ack_timeout: u8,
