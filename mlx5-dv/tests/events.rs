@@ -6,11 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::access::{Function, FunctionParts, Irq, Notices};
-use mlx5_dv::objects::Pd;
-use mlx5_dv::queue::{Hub, HubOptions};
+use mlx5_dv::objects::{
+    AccessFlags, AddressPath, AnyDoorbell, CqOptions, InitAttributes, MemoryRegion, Pd, QpOptions, QueuePair,
+    RtrAttributes, RtsAttributes, Uar,
+};
+use mlx5_dv::queue::{CompletionQueue, Hub, HubOptions, SendQueue, WrFlags};
 use mlx5_dv::{Death, Device, Error, Event, EventQueue, Events, Options};
 use mlx5_open::Sim;
+use mlx5_open::virtual_time::World;
 use mlx5_prm::eqe::EventQueueType;
+use mlx5_sim::card::Card;
 use mlx5_sim::fault::{Fault, Times};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -145,4 +150,40 @@ fn an_error_of_the_bus_is_the_end_of_the_card() {
     let error = events.wait(SOON).unwrap_err();
     assert!(matches!(error, Error::Dead(Death::BusError)), "{error}");
     assert!(error.to_string().contains("PCI Express AER"), "{error}");
+}
+
+#[test]
+fn a_burst_of_an_event_for_each_of_a_thousand_queue_pairs_is_survived() {
+    const PAIRS: usize = 1000;
+    let world = World::new(1);
+    let card = world.simulated().card(Card::builder().strict(true)).unwrap();
+    let device = world.open_with(&card, 0, Options::default()).unwrap();
+    let (pd, uar) = (Pd::alloc(&device).unwrap(), Uar::alloc(&device).unwrap());
+    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let region = MemoryRegion::allocate(&pd, 4096, access).unwrap();
+    let qp = || QueuePair::create(&pd, &uar, cq.cq(), cq.cq(), QpOptions::default().wqes(1, 1)).unwrap();
+    let pairs: Vec<_> = (0..PAIRS).map(|_| (qp(), qp())).collect();
+    let mut queues: Vec<SendQueue<AnyDoorbell>> = vec![];
+    for (near, far) in &pairs {
+        for (one, other) in [(near, far), (far, near)] {
+            one.init(&InitAttributes::default()).unwrap();
+            one.ready_to_receive(&RtrAttributes::new(other.qpn(), 0, path)).unwrap();
+        }
+        near.ready_to_send(&RtsAttributes::new(0)).unwrap();
+        queues.push(near.send_queue().unwrap());
+    }
+    let events = device.events().unwrap();
+    // No time passes until all are posted: the card sends them before the driver reads its first event.
+    for queue in &mut queues {
+        let mut batch = queue.batch();
+        batch.write_inline(1, WrFlags::empty(), region.remote_at(0), &[7; 8]).unwrap();
+        batch.ring();
+    }
+    for _ in 0..PAIRS {
+        assert!(matches!(events.wait(SOON).unwrap(), Event::CommunicationEstablished(_)));
+    }
+    assert!(device.port().is_ok() && device.death().is_none());
+    assert_eq!(card.function(0).strict().take(), []);
 }

@@ -42,14 +42,19 @@ const ISSI: u16 = 1;
 const READY_POLL: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_millis(2);
 /// Pages that firmware may ask for: a signed number, which is none if it is negative.
 const PAGES: RangeInclusive<u64> = 0..=MOST_PAGES as u64;
-/// Log of the entries of the asynchronous EQ, and of each completion EQ.
-const LOG_ASYNC_EQ: u8 = 9;
+/// Log of the entries of the EQ for commands and page requests: more than can be outstanding at once.
+const LOG_COMMAND_EQ: u8 = 8;
+/// Log of the entries of the asynchronous EQ, as on Linux. An overrun is fatal to the function, and each queue pair may
+/// cause an event at once. PRM "Health Buffer", ASYNC_EQ_BUF_OVERRUN.
+const LOG_ASYNC_EQ: u8 = 12;
+/// Log of the entries of each completion EQ.
 const LOG_COMPLETION_EQ: u8 = 11;
 
+/// Events of an EQ of their own: no burst of others delays or drops them.
+const COMMAND_EVENTS: [EventType; 2] = [EventType::Command, EventType::PageRequest];
+
 /// Events of the asynchronous EQ. Every card supports these.
-const ASYNC_EVENTS: [EventType; 14] = [
-    EventType::Command,
-    EventType::PageRequest,
+const ASYNC_EVENTS: [EventType; 12] = [
     EventType::PortChange,
     EventType::CqError,
     EventType::PathMigrated,
@@ -279,14 +284,14 @@ fn set_driver_version(card: &Owned, caps: &Caps) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates the asynchronous EQ, switches commands to completion by event, then creates the completion EQs.
+/// Creates the EQ for commands, switches them to completion by event, then creates the asynchronous and completion EQs.
 fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     let Some(commands) = card.commands.get() else { return Ok(()) };
     let vectors = card.irq.vectors();
     if vectors == 0 {
         return Err(Error::response("the number of MSI-X vectors", 0, 1..=u64::MAX, ""));
     }
-    // Vector 0 is for asynchronous events. If it is the only one, completions share it.
+    // Vector 0 is for commands and asynchronous events. If it is the only one, completions share it.
     let own = card.options.own_event_queues;
     // One for asynchronous events, and one for completions.
     let most = vectors.saturating_sub(2);
@@ -325,12 +330,16 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     let of_targets = if has_targets { &DCT_EVENTS[..] } else { &[] };
     // First what fails without a command: an EQ that exists keeps its memory.
     let events = start_events(card, commands)?;
-    let async_eq = create(LOG_ASYNC_EQ, 0, &[&ASYNC_EVENTS, of_targets].concat())?;
-    events.adopt(async_eq, fds.next());
+    let command_eq = create(LOG_COMMAND_EQ, 0, &COMMAND_EVENTS)?;
+    events.adopt(command_eq, fds.next());
     *lock(&card.events) = Some(events);
     card.done(Step::EventQueues);
     commands.set_by_event(true);
 
+    let async_eq = create(LOG_ASYNC_EQ, 0, &[&ASYNC_EVENTS, of_targets].concat())?;
+    if let Some(events) = &*lock(&card.events) {
+        events.adopt(async_eq, None);
+    }
     let mut eqns = vec![];
     for vector in 0..completion {
         let queue = create(LOG_COMPLETION_EQ, (vector + 1).min(vectors - 1) as u16, &[])?;

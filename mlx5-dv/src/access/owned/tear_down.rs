@@ -80,7 +80,7 @@ fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
     // None is lent any more: who has one keeps the card.
     queues.extend(card.shelf.clear());
     let mut first = Ok(());
-    // In reverse order of creation: the asynchronous EQ, which reports the completion of these commands, goes last.
+    // In reverse order of creation: the EQ that reports the completion of these commands goes last.
     for queue in queues.into_iter().rev() {
         // SAFETY: destroys an EQ of `create_event_queues`, whose memory `queue` owns.
         let result = if dead { Ok(()) } else { unsafe { card.destroy(ObjectHandle(0), queue.destroy_command()) } };

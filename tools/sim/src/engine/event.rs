@@ -2,6 +2,7 @@
 //! Format".
 
 use mlx5_prm::eqe::{Eqe, EventType, QpEvent};
+use mlx5_prm::init_seg::HealthSyndrome;
 use mlx5_prm::layout::Layout;
 
 use crate::dma::Purpose;
@@ -54,6 +55,10 @@ pub(crate) fn write(nic: &mut Nic, eqn: u32, event_type: EventType, sub_type: u8
     let size = 1 << eq.log_size;
     if eq.producer.wrapping_sub(eq.consumer) & INDEX >= size {
         eq.overrun = true;
+        // Fatal where it reports more than completions: what happened to which object is lost.
+        if eq.is_asynchronous() {
+            nic.firmware.fatal = HealthSyndrome::AsyncEqOverrun;
+        }
         return nic
             .strict
             .report(rules::EQ_OVERRUN, || format!("EQ {eqn}: {size} entries, all unconsumed; {event_type} is lost"));

@@ -134,7 +134,7 @@ fn forget_driver(f: &mut Function) {
 /// One turn: late answers, page requests, health counter, timers. Returns true if anything was done.
 pub fn tick(f: &mut Function) -> bool {
     let firmware = &mut f.nic.firmware;
-    firmware.health_syndrome = f.nic.faults.health_syndrome().unwrap_or(0);
+    firmware.health_syndrome = f.nic.faults.health_syndrome().unwrap_or(firmware.fatal.number() as u8);
     if !f.nic.faults.health_counter_stopped() {
         let periods = f.nic.now.saturating_duration_since(firmware.started).as_millis() / HEALTH_PERIOD.as_millis();
         firmware.health_counter = periods as u32;

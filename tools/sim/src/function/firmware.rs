@@ -46,6 +46,8 @@ pub struct Firmware {
     pub(crate) host_endianness: HostEndianness,
     pub(crate) health_counter: u32,
     pub(crate) health_syndrome: u8,
+    /// What has ended the function's work, until a reset.
+    pub(crate) fatal: HealthSyndrome,
     pub(crate) real_time: RealTime,
 }
 
@@ -65,6 +67,7 @@ impl Firmware {
             host_endianness: HostEndianness::ZERO,
             health_counter: 0,
             health_syndrome: 0,
+            fatal: HealthSyndrome::None,
             real_time: RealTime::new(now),
         }
     }

@@ -30,3 +30,10 @@ pub struct Eq {
     /// The context as it was given, for `QUERY_EQ`.
     pub context: mlx5_prm::ctx::Eqc,
 }
+
+impl Eq {
+    /// Whether it is subscribed to events, which is not needed for completions.
+    pub fn is_asynchronous(&self) -> bool {
+        self.event_mask.iter().any(|word| *word != 0)
+    }
+}

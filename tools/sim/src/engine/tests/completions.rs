@@ -2,12 +2,15 @@
 
 use mlx5_prm::cqe::{CqeSyndrome, ErrorCqe};
 use mlx5_prm::eqe::EventType;
+use mlx5_prm::init_seg::HealthSyndrome;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WqeOpcode;
 
 use super::bench::*;
+use crate::engine::event;
 use crate::fault::{Fault, Times};
+use crate::firmware;
 use crate::objects::CqStatus;
 use crate::strict::rules;
 
@@ -275,6 +278,31 @@ fn an_event_queue_wraps_and_overruns() {
     assert!(bench.f.nic.objects.eqs.get(eqn).unwrap().overrun);
     assert_eq!(bench.violations(), [rules::EQ_OVERRUN]);
     assert_eq!(std::iter::from_fn(|| bench.event(eqn)).count(), 16);
+    assert_eq!(syndrome(&mut bench), HealthSyndrome::None, "of completions: fatal to who waits for them alone");
+}
+
+/// What the health buffer says.
+fn syndrome(bench: &mut Bench) -> HealthSyndrome {
+    firmware::tick(&mut bench.f);
+    let health = *bench.f.nic.firmware.init_segment(&bench.f.nic.profile, bench.f.nic.now).health_buffer();
+    assert_eq!(health.rfr(), health.synd() != HealthSyndrome::None);
+    health.synd()
+}
+
+#[test]
+fn an_overrun_of_asynchronous_events_is_fatal_until_a_reset() {
+    let mut bench = Bench::new();
+    let eqn = bench.eq(4, &[EventType::SrqLastWqe]);
+    for _ in 0..16 {
+        event::post_qp(&mut bench.f.nic, EventType::SrqLastWqe, 7);
+    }
+    assert_eq!(syndrome(&mut bench), HealthSyndrome::None);
+    event::post_qp(&mut bench.f.nic, EventType::SrqLastWqe, 7);
+    assert!(bench.f.nic.objects.eqs.get(eqn).unwrap().overrun);
+    assert_eq!(bench.violations(), [rules::EQ_OVERRUN]);
+    assert_eq!(syndrome(&mut bench), HealthSyndrome::AsyncEqOverrun);
+    firmware::reset(&mut bench.f);
+    assert_eq!(syndrome(&mut bench), HealthSyndrome::None);
 }
 
 #[test]
