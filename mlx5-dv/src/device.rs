@@ -149,14 +149,15 @@ impl Device {
         lock(&self.gids).clone()
     }
 
-    /// The function's MAC address; frames to it are received.
+    /// The function's MAC address; frames to it are received. All zero on InfiniBand.
     pub fn mac(&self) -> Mac {
         self.mac
     }
 
-    /// Subscribes to asynchronous events, as the card's event queue has them: see [`Access::async_events`].
+    /// Subscribes to asynchronous events, as the card's event queue has them: see [`Access::async_events`]. A channel
+    /// that is not read in time loses events, which is logged; [`events`](Self::events) tells.
     pub fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
-        self.access.async_events(None)
+        self.access.async_events(None).events
     }
 
     /// Subscribes to asynchronous events, as typed values with a descriptor for epoll.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use mlx5_prm::eqe::{
 use mlx5_prm::layout::Layout;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::access::{Access, AsyncEvent};
+use crate::access::{Access, AsyncEvent, AsyncEvents};
 use crate::deadline::Deadline;
 use crate::error::Error;
 
@@ -83,6 +84,13 @@ pub enum Event {
     /// The system wants the function back: somebody unbinds or unplugs it, and waits until this process has closed it.
     /// The card does not say this; it is told once.
     WantedBack,
+    /// Events were lost, since they were not read in time: ask the card for the state of what they may have been about
+    /// (such as [`Device::port`](crate::Device::port)). The card does not say this; it is told as soon as it is
+    /// known, before events that are yet to be read.
+    Lost {
+        /// How many.
+        count: u64,
+    },
     /// Anything else, as the card tells it.
     Other(AsyncEvent),
 }
@@ -146,6 +154,7 @@ impl fmt::Display for Event {
             Event::DctDrained { dctn } => write!(f, "{}: DCT {dctn:#x}", EventType::DctDrained),
             Event::DctKeyViolation { dctn } => write!(f, "{}: DCT {dctn:#x}", EventType::DctKeyViolation),
             Event::WantedBack => f.write_str("WANTED_BACK: the system waits until this function is closed"),
+            Event::Lost { count } => write!(f, "LOST: {count} events, which were not read in time"),
             Event::Other(AsyncEvent { event_type, sub_type, data }) => {
                 write!(f, "{event_type}, sub type {sub_type:#x}: {data:02x?}")
             }
@@ -154,14 +163,14 @@ impl fmt::Display for Event {
 }
 
 /// A card's asynchronous events from [`Device::events`](crate::Device::events) on, in order. One that is not read in
-/// time loses events beyond some hundreds, which is logged.
+/// time loses events beyond some hundreds, which it is told ([`Event::Lost`]).
 ///
 /// To wait for them beside other things, wait until [`fd`](Self::fd) is readable (epoll, or a reactor), then
 /// [`poll`](Self::poll) until there is none.
 #[derive(Debug)]
 pub struct Events {
-    events: mpsc::Receiver<AsyncEvent>,
-    /// A semaphore: one for each event, and one for the card's death, which is never taken.
+    events: AsyncEvents,
+    /// A semaphore: one for each event, one for all that were lost, and one for the card's death, which is never taken.
     fd: OwnedFd,
     /// Whether [`Event::WantedBack`] was returned.
     was_wanted: Cell<bool>,
@@ -190,10 +199,15 @@ impl Events {
             self.take_count();
             return Ok(Some(Event::WantedBack));
         }
+        let count = self.events.lost.swap(0, Ordering::AcqRel);
+        if count > 0 {
+            self.take_count();
+            return Ok(Some(Event::Lost { count }));
+        }
         // A count may be left of an event that was read before its count was there. It is taken, and what came since is
         // looked for again.
         for _ in 0..2 {
-            match self.events.try_recv() {
+            match self.events.events.try_recv() {
                 Ok(event) => {
                     self.take_count();
                     return Ok(Some(event.into()));

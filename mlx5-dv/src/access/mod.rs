@@ -117,6 +117,15 @@ pub(crate) fn check_status(output: &[u8]) -> Result<(), CommandErrorKind> {
     }
 }
 
+/// A subscription to asynchronous events.
+#[derive(Debug)]
+pub struct AsyncEvents {
+    /// The events; closed when the card dies.
+    pub events: std::sync::mpsc::Receiver<AsyncEvent>,
+    /// How many events were dropped since this was last zero, because the channel was full.
+    pub lost: std::sync::Arc<std::sync::atomic::AtomicU64>,
+}
+
 /// An asynchronous event. PRM "Event Queue Entry Format".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsyncEvent {
@@ -274,9 +283,9 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     /// Ends the subscription of [`completion_eventfd`](Self::completion_eventfd).
     fn forget_completion_eventfd(&self, cqn: u32);
     /// Subscribes to asynchronous events: port changes, CQ and queue pair errors. Completions and the driver's own
-    /// events (commands, page requests) are not delivered. The channel closes when the card dies. Each event, and then
-    /// the death, adds one to the eventfd `count`.
-    fn async_events(&self, count: Option<std::os::fd::OwnedFd>) -> std::sync::mpsc::Receiver<AsyncEvent>;
+    /// events (commands, page requests) are not delivered. The channel closes when the card dies. Each event, the first
+    /// that is lost, and then the death, adds one to the eventfd `count`.
+    fn async_events(&self, count: Option<std::os::fd::OwnedFd>) -> AsyncEvents;
     /// Whether the system wants the function back: somebody waits until it is closed. Each who listens to asynchronous
     /// events is counted one more for it.
     fn is_wanted_back(&self) -> bool {

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, mpsc};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::AsyncEvent;
 use super::liveness::{Liveness, Wake};
+use super::{AsyncEvent, AsyncEvents};
 use crate::error::Error;
 use crate::lock::{AtomicBool, Mutex, Ordering, lock};
 
-/// Events that a listener's channel can buffer; more are dropped.
+/// Events that a listener's channel can buffer; more are dropped, and counted.
 const BACKLOG: usize = 1024;
 
 /// Subscribers: one eventfd per CQ, and channels for asynchronous events.
@@ -27,6 +28,8 @@ pub struct Subscribers {
 #[derive(Debug)]
 struct Listener {
     channel: mpsc::SyncSender<AsyncEvent>,
+    /// Events that were dropped, until the listener takes the number.
+    lost: Arc<AtomicU64>,
     /// An eventfd that counts what is sent.
     count: Option<OwnedFd>,
 }
@@ -50,20 +53,22 @@ impl Subscribers {
     }
 
     /// Opens a channel for asynchronous events. It closes when the card dies, or at once if the card is dead. Each
-    /// event, a call of [`want_back`](Self::want_back), and then the death add one to `count`.
-    pub fn listen(&self, liveness: &Liveness, count: Option<OwnedFd>) -> mpsc::Receiver<AsyncEvent> {
-        let (channel, receiver) = mpsc::sync_channel(BACKLOG);
+    /// event, a call of [`want_back`](Self::want_back), the first event that is lost, and then the death add one to
+    /// `count`.
+    pub fn listen(&self, liveness: &Liveness, count: Option<OwnedFd>) -> AsyncEvents {
+        let (channel, events) = mpsc::sync_channel(BACKLOG);
+        let lost = Arc::default();
         let mut listeners = lock(&self.listeners);
         if self.is_wanted_back() {
             count.iter().for_each(signal);
         }
-        listeners.push(Listener { channel, count });
+        listeners.push(Listener { channel, lost: Arc::clone(&lost), count });
         drop(listeners);
         // Checked after the insertion: an earlier death has closed only the channels present then.
         if liveness.check().is_err() {
             self.wake();
         }
-        receiver
+        AsyncEvents { events, lost }
     }
 
     /// Signals the eventfd of CQ `cqn`.
@@ -94,6 +99,9 @@ impl Subscribers {
             }
             Err(mpsc::TrySendError::Full(_)) => {
                 tracing::warn!(?event, "an event listener is too slow: event dropped");
+                if listener.lost.fetch_add(1, std::sync::atomic::Ordering::AcqRel) == 0 {
+                    listener.count.iter().for_each(signal);
+                }
                 true
             }
             Err(mpsc::TrySendError::Disconnected(_)) => false,
@@ -105,7 +113,7 @@ impl Wake for Subscribers {
     fn wake(&self) {
         lock(&self.queues).values().for_each(signal);
         // Closes the listeners' channels, and then wakes who waits for one.
-        for Listener { channel, count } in lock(&self.listeners).drain(..) {
+        for Listener { channel, count, .. } in lock(&self.listeners).drain(..) {
             drop(channel);
             count.iter().for_each(signal);
         }
@@ -137,7 +145,7 @@ mod models {
             let (liveness, subscribers) = card();
             let dying = Arc::clone(&liveness);
             let death = loom::thread::spawn(move || dying.end(Death::Vanished));
-            let events = subscribers.listen(&liveness, None);
+            let events = subscribers.listen(&liveness, None).events;
             death.join().unwrap();
             assert_eq!(events.try_recv(), Err(mpsc::TryRecvError::Disconnected));
         });

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 
 use mlx5_prm::eqe::EventType;
 use zerocopy::IntoBytes;
@@ -25,7 +25,7 @@ use super::sealed::Sealed;
 use super::subscribers::Subscribers;
 use super::trace::{CommandSpan, Traced};
 use super::{
-    Access, AsyncEvent, BarMapping, CardMemory, KernelSteering, KernelVerbs, LentEvents, ObjectHandle, Options,
+    Access, AsyncEvents, BarMapping, CardMemory, KernelSteering, KernelVerbs, LentEvents, ObjectHandle, Options,
     RawCommand, UarHandle, UarMapping, UmemHandle, check_status, no_vector,
 };
 use crate::caps::Caps;
@@ -505,7 +505,7 @@ impl Access for Devx {
         self.subscribers.forget(cqn);
     }
 
-    fn async_events(&self, count: Option<OwnedFd>) -> mpsc::Receiver<AsyncEvent> {
+    fn async_events(&self, count: Option<OwnedFd>) -> AsyncEvents {
         self.subscribers.listen(&self.liveness, count)
     }
 

@@ -9,7 +9,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, WithTail};
 use mlx5_prm::layout::Be64;
@@ -18,7 +18,7 @@ use crate::access::liveness::Liveness;
 use crate::access::sealed::Sealed;
 use crate::access::subscribers::Subscribers;
 use crate::access::{
-    Access, AsyncEvent, BarMapping, CardMemory, Irq, LentEvents, ObjectHandle, Options, RawCommand, SafeCommand,
+    Access, AsyncEvents, BarMapping, CardMemory, Irq, LentEvents, ObjectHandle, Options, RawCommand, SafeCommand,
     UarHandle, UarMapping, UmemHandle, no_vector,
 };
 use crate::clock::Clock;
@@ -333,7 +333,7 @@ impl Access for Owned {
         self.subscribers.forget(cqn);
     }
 
-    fn async_events(&self, count: Option<OwnedFd>) -> mpsc::Receiver<AsyncEvent> {
+    fn async_events(&self, count: Option<OwnedFd>) -> AsyncEvents {
         self.subscribers.listen(&self.liveness, count)
     }
 

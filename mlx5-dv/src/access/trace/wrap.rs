@@ -1,13 +1,13 @@
 //! An access that traces its commands.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CommandRecord, Direction, Observers};
 use crate::access::sealed::Sealed;
 use crate::access::{
-    Access, AsyncEvent, CardMemory, KernelSteering, KernelVerbs, LentEvents, ObjectHandle, RawCommand, UarHandle,
+    Access, AsyncEvents, CardMemory, KernelSteering, KernelVerbs, LentEvents, ObjectHandle, RawCommand, UarHandle,
     UarMapping, UmemHandle,
 };
 use crate::clock::Clock;
@@ -175,7 +175,7 @@ impl Access for Traced {
         self.inner.forget_completion_eventfd(cqn);
     }
 
-    fn async_events(&self, count: Option<OwnedFd>) -> mpsc::Receiver<AsyncEvent> {
+    fn async_events(&self, count: Option<OwnedFd>) -> AsyncEvents {
         self.inner.async_events(count)
     }
 
