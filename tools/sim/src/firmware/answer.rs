@@ -18,8 +18,9 @@ use crate::strict::{Strict, rules};
 pub(super) enum Stop {
     /// The command is refused.
     Refused(Syndrome),
-    /// The driver was asked for pages; the command is retried afterwards. Nothing was changed.
-    PagesNeeded,
+    /// The driver was asked for pages, for a context of that many bytes; the command is retried once they are there.
+    /// Nothing was changed.
+    PagesNeeded(u64),
 }
 
 impl From<Syndrome> for Stop {

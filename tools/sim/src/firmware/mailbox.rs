@@ -8,7 +8,7 @@ use crate::dma::{Dma, Purpose};
 use crate::function::{OutputChain, Spoil};
 
 /// Data bytes of a block.
-const DATA: usize = 512;
+pub(super) const DATA: usize = 512;
 /// Bytes of an input or output in the command queue entry itself.
 pub(super) const INLINE: usize = 16;
 /// Maximum length of an input or output. Linux registers 8 GiB in 4 KiB pages with one command of 16 MiB.
@@ -24,7 +24,7 @@ pub(super) struct Checks {
 }
 
 /// Number of blocks for `len` bytes.
-fn blocks(len: usize) -> usize {
+pub(super) fn blocks(len: usize) -> usize {
     len.saturating_sub(INLINE).div_ceil(DATA)
 }
 
@@ -33,36 +33,30 @@ pub(super) fn xor(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum ^ byte)
 }
 
-/// Reads the mailbox chain at `pointer` for an input of `len` bytes, whose first bytes are already in `input`.
+/// Reads the block at `pointer` of an input of `len` bytes, whose bytes before it are in `input`. Returns where the
+/// next one is.
 pub(super) fn read(
     dma: &Dma,
-    mut pointer: u64,
+    pointer: u64,
     len: usize,
     input: &mut Vec<u8>,
     checks: Checks,
-) -> Result<(), DeliveryStatus> {
-    for number in 0..blocks(len) {
-        let block = block_at(dma, pointer, DeliveryStatus::BadInputPointer)?;
-        check(&block, number, checks)?;
-        check_signature(&block, checks.signed)?;
-        let now = (len - input.len()).min(DATA);
-        input.extend_from_slice(&block.mailbox_data()[..now]);
-        pointer = block.next_pointer();
-    }
-    Ok(())
+) -> Result<u64, DeliveryStatus> {
+    let block = block_at(dma, pointer, DeliveryStatus::BadInputPointer)?;
+    check(&block, blocks(input.len()), checks)?;
+    check_signature(&block, checks.signed)?;
+    let now = (len - input.len()).min(DATA);
+    input.extend_from_slice(&block.mailbox_data()[..now]);
+    Ok(block.next_pointer())
 }
 
-/// Follows the mailbox chain at `pointer` for an output of `len` bytes. Its signatures are not checked: the card writes
-/// them, and a block may still have those of an earlier output.
-pub(super) fn follow(dma: &Dma, mut pointer: u64, len: usize, checks: Checks) -> Result<OutputChain, DeliveryStatus> {
-    let mut chain = OutputChain::new();
-    for number in 0..blocks(len) {
-        let block = block_at(dma, pointer, DeliveryStatus::BadOutputPointer)?;
-        check(&block, number, checks)?;
-        chain.push((pointer, block));
-        pointer = block.next_pointer();
-    }
-    Ok(chain)
+/// Adds the block at `pointer` to an output's chain. Returns where the next one is. Its signatures are not checked: the
+/// card writes them, and a block may still have those of an earlier output.
+pub(super) fn follow(dma: &Dma, pointer: u64, chain: &mut OutputChain, checks: Checks) -> Result<u64, DeliveryStatus> {
+    let block = block_at(dma, pointer, DeliveryStatus::BadOutputPointer)?;
+    check(&block, chain.len(), checks)?;
+    chain.push((pointer, block));
+    Ok(block.next_pointer())
 }
 
 /// Writes an output's bytes from byte 16 on to `chain`, padded with zeros, each block signed.

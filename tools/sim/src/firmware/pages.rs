@@ -159,10 +159,16 @@ pub(super) fn reserve(f: &mut Function, context: Context) -> Answer<()> {
 
 /// Like [`reserve`], for a context of `bytes` bytes.
 pub(super) fn reserve_bytes(f: &mut Function, bytes: u64) -> Answer<()> {
-    let pages = &mut f.nic.firmware.pages;
+    check_room(f, bytes)?;
+    f.nic.firmware.pages.filled += bytes;
+    Ok(())
+}
+
+/// Whether a context of `bytes` bytes fits. If not, pages are requested, unless they are already.
+pub(super) fn check_room(f: &mut Function, bytes: u64) -> Answer<()> {
+    let pages = &f.nic.firmware.pages;
     let missing = pages.needed(bytes).saturating_sub(pages.held());
     if missing == 0 {
-        pages.filled += bytes;
         return Ok(());
     }
     if pages.denied {
@@ -175,7 +181,7 @@ pub(super) fn reserve_bytes(f: &mut Function, bytes: u64) -> Answer<()> {
         let batch = u64::from(f.nic.firmware.pages.needs.batch.max(1)).max(missing);
         request(f, i32::try_from(batch).unwrap_or(i32::MAX));
     }
-    Err(Stop::PagesNeeded)
+    Err(Stop::PagesNeeded(bytes))
 }
 
 /// A context was freed. If that leaves many pages unused, firmware asks the driver to take them back.

@@ -1,7 +1,8 @@
 //! The command queue: slots, ownership, delivery, pending commands. PRM "Command Queue Entry Layout".
 //!
 //! Slots are independent. A command whose answer is delayed, or that waits for pages that the driver must give by
-//! another command, stays [`Pending`] while other slots proceed.
+//! another command, stays [`Pending`] while other slots proceed. A turn fetches a bounded number of bytes, or a long
+//! command would hold up every function of the card.
 
 use std::time::Instant;
 
@@ -11,11 +12,11 @@ use mlx5_prm::eqe::{CommandEvent, EventType};
 use mlx5_prm::layout::Layout;
 
 use super::answer::Stop;
-use super::command;
 use super::mailbox::{self, Checks, INLINE, MAX_LEN, xor};
+use super::{command, pages};
 use crate::dma::Purpose;
 use crate::engine;
-use crate::function::{Function, LOG_SIZE, LOG_STRIDE, Pending, Seen, Slot, Spoil, Wait};
+use crate::function::{Fetch, Function, LOG_SIZE, LOG_STRIDE, Pending, Seen, Slot, Spoil, Wait};
 use crate::objects::Objects;
 
 /// `type` of a command queue entry: PCI transport.
@@ -23,69 +24,141 @@ const PCI_TRANSPORT: u8 = 7;
 /// Minimum length of an output: status and syndrome.
 const MIN_OUTPUT: usize = 8;
 
-/// Fetches and executes the commands of these slots, one bit for each.
+/// Bytes of commands that are fetched and carried out in one turn: a long input takes several turns.
+pub(super) const BYTES_A_TURN: usize = 1 << 18;
+/// Bytes kept for commands that wait for pages. The others are fetched again.
+pub(super) const MOST_KEPT: usize = 1 << 20;
+
+/// The doorbells of these slots were rung, one bit for each. Fetches and executes their commands, as far as this turn
+/// has room for them.
 pub(super) fn ring(f: &mut Function, slots: u32) {
     for number in (0..1 << LOG_SIZE).filter(|number| slots & 1 << number != 0) {
-        fetch(f, number);
+        if f.nic.firmware.queue.is_due(number) {
+            report_unowned(f, number);
+        } else {
+            f.nic.firmware.queue.rung.push_back(number);
+        }
     }
+    fetch_rung(f);
+}
+
+fn report_unowned(f: &Function, number: u32) {
+    f.nic.strict.report("command doorbell for a slot that is not hardware's", || {
+        format!("slot {number}, function {}", f.nic.index)
+    });
 }
 
 /// When the next delayed answer is due.
 pub(super) fn next_deadline(f: &Function) -> Option<Instant> {
     let times = f.nic.firmware.queue.pending.iter().filter_map(|pending| match &pending.wait {
         Wait::Until(time, _) => Some(*time),
-        Wait::Pages(_) | Wait::Forever => None,
+        Wait::Pages(..) | Wait::Forever => None,
     });
     times.min()
 }
 
-/// Sends delayed answers, and retries commands that waited for pages. Returns true if anything was done.
+/// Sends delayed answers, retries commands that waited for pages, and fetches further ones. Returns true if anything
+/// was done.
 pub(super) fn tick(f: &mut Function) -> bool {
+    f.nic.firmware.queue.spent = 0;
     let retry = std::mem::take(&mut f.nic.firmware.pages.changed);
     let is_due = |pending: &mut Pending, now: Instant| match &pending.wait {
         Wait::Until(time, _) => *time <= now,
-        Wait::Pages(_) => retry,
+        Wait::Pages(..) => retry,
         Wait::Forever => false,
     };
     let now = f.nic.now;
     // A command that still lacks pages becomes pending again.
     let due: Vec<Pending> = f.nic.firmware.queue.pending.extract_if(.., |pending| is_due(pending, now)).collect();
-    let done = !due.is_empty();
+    let done = !due.is_empty() || f.nic.firmware.queue.fetching.is_some() || !f.nic.firmware.queue.rung.is_empty();
     for Pending { slot, wait } in due {
         match wait {
             Wait::Until(_, output) => answer(f, slot, &output, DeliveryStatus::Ok),
-            Wait::Pages(input) => carry_out(f, slot, input, None),
+            Wait::Pages(bytes, input) => retry_one(f, slot, bytes, input),
             Wait::Forever => {}
         }
     }
-    f.nic.firmware.pages.denied = false;
+    fetch_rung(f);
+    let queue = &f.nic.firmware.queue;
+    if !f.nic.firmware.pages.changed && !queue.fetching.as_ref().is_some_and(|fetch| fetch.again) {
+        f.nic.firmware.pages.denied = false;
+    }
     done
 }
 
-fn fetch(f: &mut Function, number: u32) {
-    let Some(entry) = read_entry(f, number) else { return };
-    if !entry.ownership() || f.nic.firmware.queue.is_pending(number) {
-        f.nic.strict.report("command doorbell for a slot that is not hardware's", || {
-            format!("slot {number}, function {}", f.nic.index)
-        });
+/// Pages were given or refused: executes a command that waited for them, if that makes a difference to it. Those for
+/// which this turn has no room are retried in the next one.
+fn retry_one(f: &mut Function, slot: Slot, bytes: u64, input: Option<Vec<u8>>) {
+    let is_next = !f.nic.firmware.pages.changed;
+    if is_next && let Err(Stop::PagesNeeded(_)) = pages::check_room(f, bytes) {
+        f.nic.firmware.queue.pending.push(Pending { slot, wait: Wait::Pages(bytes, input) });
         return;
     }
-    let mut slot =
-        Slot { number, entry, output: Vec::new(), event: takes_commands(&f.nic.objects), spoil: Spoil::default() };
-    match deliver(f, &mut slot) {
-        Ok(input) => {
-            tracing::trace!(target: "mlx5_sim::command", "slot {number} input {input:02x?}");
-            let at = f.nic.here();
-            if let Some(observer) = &mut f.nic.observer {
-                observer.see(at, Seen::Command { slot: number, input: &input, caps: &f.nic.firmware.caps });
-            }
-            with_faults(f, slot, input);
+    let queue = &mut f.nic.firmware.queue;
+    match input {
+        Some(input) if is_next && queue.spent < BYTES_A_TURN => {
+            queue.spent += input.len();
+            carry_out(f, slot, input, None);
         }
-        Err(status) => {
-            tracing::debug!(slot = number, %status, "command not delivered");
-            answer(f, slot, &[], status);
+        None if is_next && queue.fetching.is_none() => {
+            queue.fetching = Some(start(slot, true));
+            fetch_rung(f);
+        }
+        input => {
+            queue.pending.push(Pending { slot, wait: Wait::Pages(bytes, input) });
+            f.nic.firmware.pages.changed = true;
         }
     }
+}
+
+/// Fetches and executes commands in the order of their doorbells, until this turn has fetched enough.
+fn fetch_rung(f: &mut Function) {
+    while f.nic.firmware.queue.spent < BYTES_A_TURN {
+        let Some(mut fetch) = f.nic.firmware.queue.fetching.take().or_else(|| next_rung(f)) else { return };
+        match deliver(f, &mut fetch) {
+            Ok(true) => delivered(f, fetch),
+            Ok(false) => f.nic.firmware.queue.fetching = Some(fetch),
+            Err(status) => {
+                tracing::debug!(slot = fetch.slot.number, %status, "command not delivered");
+                answer(f, fetch.slot, &[], status);
+            }
+        }
+    }
+}
+
+/// The next command whose doorbell was rung, without its mailboxes.
+fn next_rung(f: &mut Function) -> Option<Fetch> {
+    loop {
+        let number = f.nic.firmware.queue.rung.pop_front()?;
+        f.nic.firmware.queue.spent += CommandQueueEntry::SIZE;
+        let Some(entry) = read_entry(f, number) else { continue };
+        if !entry.ownership() || f.nic.firmware.queue.is_pending(number) {
+            report_unowned(f, number);
+            continue;
+        }
+        let event = takes_commands(&f.nic.objects);
+        return Some(start(Slot { number, entry, output: Vec::new(), event, spoil: Spoil::default() }, false));
+    }
+}
+
+fn start(slot: Slot, again: bool) -> Fetch {
+    let input = slot.entry.command_input_inline_data().to_vec();
+    let next = [slot.entry.input_mailbox_pointer(), slot.entry.output_mailbox_pointer()];
+    Fetch { slot, input, next, again }
+}
+
+/// A command is here as a whole.
+fn delivered(f: &mut Function, fetch: Fetch) {
+    let Fetch { slot, input, again, .. } = fetch;
+    if again {
+        return carry_out(f, slot, input, None);
+    }
+    tracing::trace!(target: "mlx5_sim::command", "slot {} input {input:02x?}", slot.number);
+    let at = f.nic.here();
+    if let Some(observer) = &mut f.nic.observer {
+        observer.see(at, Seen::Command { slot: slot.number, input: &input, caps: &f.nic.firmware.caps });
+    }
+    with_faults(f, slot, input);
 }
 
 fn read_entry(f: &Function, number: u32) -> Option<CommandQueueEntry> {
@@ -103,29 +176,46 @@ fn takes_commands(objects: &Objects) -> bool {
     objects.eqs.iter().any(|(_, eq)| eq.event_mask[0] & bit != 0)
 }
 
-/// The whole input, if the entry and its mailboxes are valid. PRM "Command Delivery Status".
-fn deliver(f: &Function, slot: &mut Slot) -> Result<Vec<u8>, DeliveryStatus> {
+/// Reads the mailboxes, if they and the entry are valid. PRM "Command Delivery Status". Returns false if the rest is
+/// for the next turn.
+fn deliver(f: &mut Function, fetch: &mut Fetch) -> Result<bool, DeliveryStatus> {
+    let Fetch { slot, input, next: [next_input, next_output], .. } = fetch;
+    let entry = &slot.entry;
+    let signed = f.nic.firmware.caps.general().cmdif_checksum() != 0;
+    check_entry(f, slot, signed)?;
+    let (input_len, output_len) = (entry.input_length() as usize, entry.output_length() as usize);
+    let checks = Checks { token: entry.token(), signed };
+    let (dma, spent) = (&f.nic.dma, &mut f.nic.firmware.queue.spent);
+    while input.len() < input_len || slot.output.len() < mailbox::blocks(output_len) {
+        if *spent >= BYTES_A_TURN {
+            return Ok(false);
+        }
+        *spent += mailbox::DATA;
+        if input.len() < input_len {
+            *next_input = mailbox::read(dma, *next_input, input_len, input, checks)?;
+        } else {
+            *next_output = mailbox::follow(dma, *next_output, &mut slot.output, checks)?;
+        }
+    }
+    Ok(true)
+}
+
+fn check_entry(f: &Function, slot: &Slot, signed: bool) -> Result<(), DeliveryStatus> {
     let entry = &slot.entry;
     if entry.r#type() != PCI_TRANSPORT {
         return Err(DeliveryStatus::BadType);
     }
-    let signed = f.nic.firmware.caps.general().cmdif_checksum() != 0;
     check_signature(entry, f.nic.firmware.queue.left_signature[slot.number as usize], signed)?;
     if uncovered(&CommandQueueEntry::INFO, entry.as_bytes()).is_some() {
         return Err(DeliveryStatus::ReservedNotClear);
     }
-    let (input_len, output_len) = (entry.input_length() as usize, entry.output_length() as usize);
-    if !(INLINE..=MAX_LEN).contains(&input_len) {
+    if !(INLINE..=MAX_LEN).contains(&(entry.input_length() as usize)) {
         return Err(DeliveryStatus::BadInputLength);
     }
-    if !(MIN_OUTPUT..=MAX_LEN).contains(&output_len) {
+    if !(MIN_OUTPUT..=MAX_LEN).contains(&(entry.output_length() as usize)) {
         return Err(DeliveryStatus::BadOutputLength);
     }
-    let checks = Checks { token: entry.token(), signed };
-    let mut input = entry.command_input_inline_data().to_vec();
-    mailbox::read(&f.nic.dma, entry.input_mailbox_pointer(), input_len, &mut input, checks)?;
-    slot.output = mailbox::follow(&f.nic.dma, entry.output_mailbox_pointer(), output_len, checks)?;
-    Ok(input)
+    Ok(())
 }
 
 /// Checks an entry's signature. An unsigned entry is accepted unless signatures are enabled (`cmdif_checksum`); so is
@@ -167,16 +257,26 @@ fn carry_out(f: &mut Function, slot: Slot, input: Vec<u8>, late: Option<Instant>
             output.w().status(syndrome.status()).syndrome(syndrome.number());
             output.as_bytes().to_vec()
         }
-        Err(Stop::PagesNeeded) => {
+        Err(Stop::PagesNeeded(bytes)) => {
             tracing::debug!("function {}: the command in slot {} waits for pages", f.nic.index, slot.number);
-            f.nic.firmware.queue.pending.push(Pending { slot, wait: Wait::Pages(input) });
-            return;
+            return wait_for_pages(f, slot, bytes, input);
         }
     };
     match late {
         Some(time) => f.nic.firmware.queue.pending.push(Pending { slot, wait: Wait::Until(time, output) }),
         None => answer(f, slot, &output, DeliveryStatus::Ok),
     }
+}
+
+/// The command waits for pages, with its input if that is not too much.
+fn wait_for_pages(f: &mut Function, mut slot: Slot, bytes: u64, input: Vec<u8>) {
+    let pending = &mut f.nic.firmware.queue.pending;
+    let kept: usize = pending.iter().map(Pending::kept).sum();
+    let input = (kept + input.len() + slot.output_bytes() <= MOST_KEPT).then_some(input);
+    if input.is_none() {
+        slot.output = Vec::new();
+    }
+    pending.push(Pending { slot, wait: Wait::Pages(bytes, input) });
 }
 
 /// Writes an output: mailboxes first, the ownership bit last. Then sends the completion event, if an EQ is subscribed.

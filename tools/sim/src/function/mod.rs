@@ -23,7 +23,7 @@ pub(crate) use blueflame::{BUFFER, Buffer, Bytes, Copy};
 pub use caps::Capabilities;
 pub(crate) use caps::Page;
 pub use command_queue::{CommandQueue, LOG_SIZE, LOG_STRIDE};
-pub(crate) use command_queue::{OutputChain, Pending, Slot, Spoil, Wait};
+pub(crate) use command_queue::{Fetch, OutputChain, Pending, Slot, Spoil, Wait};
 pub use firmware::{Firmware, HcaState};
 pub use observer::{At, Observer, Seen};
 pub(crate) use page_faults::{PageFault, Side};

@@ -192,6 +192,36 @@ impl Client {
         first
     }
 
+    /// An unsigned entry with token 1 whose input is in a chain that [`long_chain`](Self::long_chain) made.
+    pub fn long_entry(&self, input: &[u8], chain: u64) -> CommandQueueEntry {
+        let mut entry = CommandQueueEntry::default();
+        entry
+            .w()
+            .input_length(input.len() as u32)
+            .input_mailbox_pointer(chain)
+            .command_input_inline_data(&std::array::from_fn(|at| input[at]))
+            .output_length(16)
+            .token(1)
+            .ownership(true);
+        entry
+    }
+
+    /// Mailboxes of their own for a long input, unsigned, with token 1: several entries may name them.
+    pub fn long_chain(&mut self, input: &[u8]) -> u64 {
+        let parts = input[16..].chunks(512);
+        let (count, first) = (parts.len() as u64, self.pages((parts.len() as u64).div_ceil(4)));
+        for (number, part) in (0..).zip(parts) {
+            let at = first + number * 1024;
+            let mut data = [0; 512];
+            data[..part.len()].copy_from_slice(part);
+            let mut block = MailboxBlock::ZERO;
+            let next = if number + 1 < count { at + 1024 } else { 0 };
+            block.w().mailbox_data(&data).next_pointer(next).block_number(number as u32).token(1);
+            self.write(at, block.as_bytes());
+        }
+        first
+    }
+
     /// Memory for mailboxes, reused cyclically: the last MiB.
     fn scratch(&mut self, blocks: u64) -> u64 {
         const BLOCKS: u64 = 1024;

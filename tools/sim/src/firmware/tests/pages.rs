@@ -5,10 +5,12 @@ use mlx5_prm::eqe::EventType;
 
 use super::client::{Client, Failure, give};
 use super::keys::umem;
-use crate::dma::{Access, Source};
+use crate::dma::{Access, Purpose, Source};
 use crate::fault::{Fault, Times};
 use crate::firmware;
+use crate::firmware::queue::{BYTES_A_TURN, MOST_KEPT};
 use crate::firmware::syndromes::Syndrome;
+use crate::function::Pending;
 use crate::profile::{PageNeeds, Profile};
 
 /// Room for the contexts of very few objects.
@@ -161,6 +163,56 @@ fn pages_for_one_of_two_commands_that_wait_let_one_go_on() {
     firmware::tick(&mut client.f);
     let answers = [6, 7].map(|slot| client.answer(slot, 16).is_ok());
     assert_eq!(answers.iter().filter(|is_answered| **is_answered).count(), 1);
+}
+
+/// As long as one function's commands take, the card's other functions stand still.
+#[test]
+fn long_commands_of_all_slots_are_fetched_a_few_bytes_a_turn_and_wait_for_their_pages() {
+    let slots = || 6..30;
+    let mut client = tight();
+    take_page_requests(&mut client);
+    let page = client.pages(1);
+    let command = umem(&vec![page; 1 << 16], 0);
+    let input = [command.head(), command.tail()].concat();
+    let chain = client.long_chain(&input);
+    let entry = client.long_entry(&input, chain);
+    let read = |client: &Client| client.f.nic.dma.traffic().of(Purpose::Command).read_bytes;
+    let bound = (BYTES_A_TURN + BYTES_A_TURN / 4) as u64;
+    let turns = |client: &mut Client| {
+        std::iter::from_fn(|| {
+            let before = read(client);
+            firmware::tick(&mut client.f).then(|| read(client) - before)
+        })
+        .collect::<Vec<_>>()
+    };
+    let before = read(&client);
+    slots().for_each(|slot| client.post(slot, &entry));
+    assert!(read(&client) - before < bound, "one turn's");
+    let fetched = turns(&mut client);
+    assert!(fetched.len() > 24 && fetched.iter().all(|bytes| *bytes < bound), "{fetched:?}");
+    assert!(slots().all(|slot| client.slot(slot).ownership()), "all wait for pages");
+    let kept = |client: &Client| client.f.nic.firmware.queue.pending.iter().map(Pending::kept).sum::<usize>();
+    assert!((1 << 19..=MOST_KEPT).contains(&kept(&client)));
+    // A page of many makes no difference to any of them.
+    give_meanwhile(&mut client, 1);
+    let before = read(&client);
+    firmware::tick(&mut client.f);
+    assert_eq!(read(&client), before);
+    // With pages for three, the first three go on, each as soon as its bytes are here again.
+    give_meanwhile(&mut client, 3 * 129);
+    let fetched = turns(&mut client);
+    assert!(fetched.len() > 3 && fetched.iter().all(|bytes| *bytes < bound), "{fetched:?}");
+    let waiting = |client: &Client| slots().filter(|slot| client.slot(*slot).ownership()).collect::<Vec<_>>();
+    assert_eq!(waiting(&client), Vec::from_iter(9..30));
+    // What cannot be had is said to all, of which most are fetched again.
+    let mut sorry = ManagePagesIn::default();
+    sorry.w().op_mod(0);
+    send_meanwhile(&mut client, &sorry).unwrap();
+    assert!(turns(&mut client).iter().all(|bytes| *bytes < bound));
+    let answers = Vec::from_iter(slots().map(|slot| client.answer(slot, 16)));
+    assert!(answers[..3].iter().all(Result::is_ok));
+    assert!(answers[3..].iter().all(|answer| *answer == Err(refusal(Syndrome::PagesRefused))), "{answers:?}");
+    assert_eq!(kept(&client), 0);
 }
 
 #[test]
