@@ -112,6 +112,32 @@ fn a_store_is_a_doorbell_once() {
     }
 }
 
+/// ALLOC_UAR costs a driver no page: polling all would let one function slow down the whole card.
+#[test]
+fn uars_that_no_queue_uses_are_polled_a_few_a_turn() {
+    const UNUSED: u32 = 100;
+    let mut f = function();
+    let value = 0x0000_010a_0000_4203;
+    for _ in 0..UNUSED {
+        f.nic.objects.uars.insert(Uar { users: 0 }).unwrap();
+    }
+    let used = FIRST_UAR + UNUSED;
+    f.nic.objects.used_uars.insert(used);
+    for uar in FIRST_UAR + 1..=used {
+        store(&f, page(uar) + CQ_DOORBELL, &u64::to_be_bytes(value));
+    }
+    assert!(poll(&mut f));
+    let taken = f.bar.take_rung();
+    assert_eq!(taken[0], Rung { uar: used, register: CQ_DOORBELL, value });
+    assert!((2..20).contains(&taken.len()), "{taken:?}");
+    let mut left = UNUSED as usize - taken.len();
+    for _ in 0..UNUSED {
+        poll(&mut f);
+        left -= f.bar.take_rung().len();
+    }
+    assert_eq!(left, 0, "each is polled sooner or later");
+}
+
 #[test]
 fn eq_doorbells_of_a_shared_page_are_seen_too() {
     let mut f = function();

@@ -57,6 +57,8 @@ use rc::{requester, responder};
 const TURNS: usize = 64;
 /// Maximum number of packets that a queue pair sends in one turn.
 const PACKETS: u32 = 16;
+/// Maximum number of queue pairs in error that are looked at in one turn.
+const WATCHED: usize = 64;
 
 /// A send doorbell: the 8 bytes at a doorbell register of UAR page `uar`, as one big-endian number.
 pub fn send_doorbell(f: &mut Function, uar: u32, value: u64) {
@@ -186,20 +188,17 @@ fn fail_queues(f: &mut Function) -> bool {
     any
 }
 
-/// Flushes WQEs posted to queue pairs in error: posting receives rings no doorbell.
+/// Flushes WQEs posted to queue pairs in error: posting receives rings no doorbell. Each has its turn, or a driver with
+/// thousands of them would slow down the whole card.
 fn flush_in_error(f: &mut Function) {
-    let mut watched = std::mem::take(&mut f.nic.scheduler.watched);
     let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
-    watched.retain(|qpn| {
-        let Some(qp) = qps.get_mut(*qpn).filter(|qp| qp.state == QpState::Err) else { return false };
-        // Stops watching a doorbell record that cannot be read.
-        if qp.doorbell.read(&nic.dma, 0).is_err() {
-            return false;
+    for qpn in nic.scheduler.next_watched(WATCHED) {
+        match qps.get_mut(qpn).filter(|qp| qp.state == QpState::Err) {
+            Some(qp) if qp.doorbell.read(&nic.dma, 0).is_ok() => flush::all(qp, nic),
+            // Also stops watching a doorbell record that cannot be read.
+            _ => nic.scheduler.unwatch(qpn),
         }
-        flush::all(qp, nic);
-        true
-    });
-    f.nic.scheduler.watched.append(&mut watched);
+    }
 }
 
 /// When [`run`] has work next, if nothing else happens before.

@@ -8,8 +8,8 @@ use mlx5_prm::ctx::{CqPeriodMode, Cqc};
 use super::answer::Answer;
 use super::caps::next_below;
 use super::memory::{self, InUmem, Wanted};
-use super::pages;
 use super::syndromes::Syndrome;
+use super::{pages, uar};
 use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{ArmState, Compression, Cq, CqStatus};
@@ -149,9 +149,7 @@ fn use_parents(f: &mut Function, eqn: u32, uar: u32, more: bool) {
     if let Some(eq) = f.nic.objects.eqs.get_mut(eqn) {
         memory::count(&mut eq.users, more);
     }
-    if let Some(uar) = f.nic.objects.uars.get_mut(uar) {
-        memory::count(&mut uar.users, more);
-    }
+    uar::count(f, uar, more);
 }
 
 /// `MODIFY_CQ`.

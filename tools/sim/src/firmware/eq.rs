@@ -8,8 +8,8 @@ use mlx5_prm::layout::Layout;
 use super::answer::Answer;
 use super::caps::next_below;
 use super::memory::{self, Wanted};
-use super::pages;
 use super::syndromes::Syndrome;
+use super::{pages, uar};
 use crate::function::{Context, Function};
 use crate::objects::{Eq, PageList};
 
@@ -53,9 +53,7 @@ pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Ans
         context,
     };
     let number = f.nic.objects.eqs.insert(eq).map_err(|_| Syndrome::TooManyEqs)?;
-    if let Some(uar) = f.nic.objects.uars.get_mut(context.uar_page()) {
-        uar.users += 1;
-    }
+    uar::count(f, context.uar_page(), true);
     let mut output = CreateEqOut::ZERO;
     // `max_num_eqs` is below 256, so the number fits.
     output.w().eq_number(number as u8);
@@ -116,9 +114,7 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyEqIn) -> Answer<Destroy
     }
     let uar = eq.uar;
     f.nic.objects.eqs.remove(number);
-    if let Some(uar) = f.nic.objects.uars.get_mut(uar) {
-        uar.users = uar.users.saturating_sub(1);
-    }
+    uar::count(f, uar, false);
     pages::release(f, Context::Eq);
     Ok(DestroyEqOut::ZERO)
 }

@@ -9,7 +9,7 @@ use super::caps::next_below;
 use super::ece;
 use super::memory::{self, InUmem, Wanted};
 use super::syndromes::Syndrome;
-use super::{clock, pages, qp_extension};
+use super::{clock, pages, qp_extension, uar};
 use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{AddressPath, PageList, Qp, RcState, RecvRing, SendRing};
@@ -258,8 +258,8 @@ fn use_parents(f: &mut Function, context: &Qpc, more: bool) {
     if let Some(pd) = f.nic.objects.pds.get_mut(context.pd()).filter(|_| context.st() != ServiceType::RegUmr) {
         memory::count(&mut pd.users, more);
     }
-    if let Some(uar) = f.nic.objects.uars.get_mut(context.uar_page()).filter(|_| !context.no_sq()) {
-        memory::count(&mut uar.users, more);
+    if !context.no_sq() {
+        uar::count(f, context.uar_page(), more);
     }
     if let Some(xrcd) = f.nic.objects.xrcds.get_mut(context.xrcd()).filter(|_| context.st() == ServiceType::Xrc) {
         memory::count(&mut xrcd.users, more);

@@ -8,7 +8,7 @@ use super::answer::Answer;
 use super::caps::room_below;
 use super::pages;
 use super::syndromes::Syndrome;
-use super::{clock, memory, rate, uctx, wq};
+use super::{clock, memory, rate, uar, uctx, wq};
 use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{SendRing, SendsThrough, Sq};
@@ -102,9 +102,7 @@ fn use_parents(f: &mut Function, sq: &Sq, more: bool) {
     if let Some(pd) = f.nic.objects.pds.get_mut(sq.pd) {
         memory::count(&mut pd.users, more);
     }
-    if let Some(uar) = f.nic.objects.uars.get_mut(sq.uar) {
-        memory::count(&mut uar.users, more);
-    }
+    uar::count(f, sq.uar, more);
     if let Some(tis) = sq.tis.and_then(|tis| f.nic.objects.tiss.get_mut(tis.tisn)) {
         memory::count(&mut tis.users, more);
     }

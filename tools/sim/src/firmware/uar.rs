@@ -3,6 +3,7 @@
 use mlx5_prm::cmd::*;
 
 use super::answer::Answer;
+use super::memory;
 use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::Uar;
@@ -13,6 +14,18 @@ pub(super) fn alloc(f: &mut Function, _: &AllocUarIn) -> Answer<AllocUarOut> {
     let mut output = AllocUarOut::ZERO;
     output.w().uar(uar);
     Ok(output)
+}
+
+/// One user more, or one less, of a UAR. Those with users are polled in each turn.
+pub(super) fn count(f: &mut Function, number: u32, more: bool) {
+    let objects = &mut f.nic.objects;
+    let Some(uar) = objects.uars.get_mut(number) else { return };
+    memory::count(&mut uar.users, more);
+    if uar.users > 0 {
+        objects.used_uars.insert(number);
+    } else {
+        objects.used_uars.remove(&number);
+    }
 }
 
 /// `DEALLOC_UAR`.

@@ -20,6 +20,8 @@ pub struct Bar {
     pub(crate) first_shared: Option<u32>,
     /// The memory; `None` until a card assigns it.
     pub(crate) shared: Option<Arc<Shared>>,
+    /// The UAR without users to poll next.
+    pub(crate) unused: u32,
     /// First half of a doorbell written as two dwords: offset in the BAR, and value.
     pub(crate) half: Option<(u64, u32)>,
     pub(crate) audit: Audit,
@@ -49,6 +51,7 @@ impl Bar {
             memory_end: uar_end + u64::from(size),
             first_shared: None,
             shared: None,
+            unused: 0,
             half: None,
             audit: Audit::default(),
             blueflame: BlueFlame::default(),

@@ -22,7 +22,9 @@ pub struct Scheduler {
     /// Queue pairs whose completions could not be written.
     pub(crate) broken: Vec<u32>,
     /// Queue pairs in error.
-    pub(crate) watched: BTreeSet<u32>,
+    watched: BTreeSet<u32>,
+    /// The one of `watched` to look at next, or the first after it.
+    next_watched: u32,
     /// UAR pages whose queues must be checked for overwritten doorbells.
     pub(crate) rung: Vec<u32>,
     /// The GSI queue pair.
@@ -125,6 +127,19 @@ impl Scheduler {
         self.watched.insert(qpn);
     }
 
+    /// The next queue pairs in error to look at, at most `most`; each has its turn.
+    pub(crate) fn next_watched(&mut self, most: usize) -> Vec<u32> {
+        let from = self.next_watched;
+        let next: Vec<u32> = self.watched.range(from..).chain(self.watched.range(..from)).take(most).copied().collect();
+        self.next_watched = next.last().map_or(0, |last| last + 1);
+        next
+    }
+
+    /// The queue pair is not in error any more, or cannot be looked at.
+    pub(crate) fn unwatch(&mut self, qpn: u32) {
+        self.watched.remove(&qpn);
+    }
+
     /// Removes the queue pair from all work lists.
     pub(crate) fn forget_qp(&mut self, qpn: u32) {
         let is_other = |other: &u32| *other != qpn;
@@ -211,6 +226,17 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queue_pairs_in_error_are_looked_at_in_turn() {
+        let mut scheduler = Scheduler::default();
+        assert!(scheduler.next_watched(4).is_empty());
+        (10..16).for_each(|qpn| scheduler.watch(qpn));
+        assert_eq!(scheduler.next_watched(4), [10, 11, 12, 13]);
+        assert_eq!(scheduler.next_watched(4), [14, 15, 10, 11]);
+        scheduler.unwatch(12);
+        assert_eq!(scheduler.next_watched(9), [13, 14, 15, 10, 11], "none twice");
+    }
 
     #[test]
     fn a_page_where_one_rang_alone_is_looked_through_once_there_are_two() {

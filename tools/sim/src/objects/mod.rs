@@ -61,6 +61,8 @@ pub use wait::TimeWait;
 pub use work::Failure;
 pub(crate) use work::{Datagram, List, Piece, ReceiveWork, SendWork, Update};
 
+use std::collections::BTreeSet;
+
 use crate::profile::Profile;
 use crate::steering::Steering;
 pub use crate::table::{DRIVER, SHARED, Table};
@@ -213,6 +215,8 @@ pub struct Objects {
     pub pds: Table<Pd>,
     /// By `uar`, which is also the page's index in BAR 0.
     pub uars: Table<Uar>,
+    /// Those with users.
+    pub used_uars: BTreeSet<u32>,
     /// By `umem_id`.
     pub umems: Table<Umem>,
     /// By `mkey_index`, the upper 24 bits of a key.
@@ -269,6 +273,7 @@ impl Objects {
             user_contexts: Table::new(uctx.0, uctx.1),
             acting: DRIVER,
             pds: Table::new(pd.0, pd.1),
+            used_uars: BTreeSet::new(),
             uars: Table::new(FIRST_UAR, (memic.memic_bar_start_addr() >> LOG_PAGE) as u32 - FIRST_UAR),
             umems: Table::new(umem.0, umem.1),
             mkeys: Table::new(mkey.0, mkey.1),
