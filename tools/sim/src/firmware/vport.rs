@@ -74,7 +74,9 @@ pub(super) fn modify_context(
         || select.node_guid()
         || select.port_guid()
         || select.disable_uc_local_lb()
-        || select.disable_mc_local_lb();
+        || select.disable_mc_local_lb()
+        // `nic_vport_change_event`: such events are never sent.
+        || select.change_event();
     if unannounced {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
@@ -104,16 +106,6 @@ fn set_fields(context: &mut NicVportContext, select: &ModifyNicVportFieldSelect,
     }
     if select.promisc() {
         context.w().promisc_uc(wanted.promisc_uc()).promisc_mc(wanted.promisc_mc()).promisc_all(wanted.promisc_all());
-    }
-    if select.change_event() {
-        context
-            .w()
-            .arm_change_event(wanted.arm_change_event())
-            .event_on_mtu(wanted.event_on_mtu())
-            .event_on_promisc_change(wanted.event_on_promisc_change())
-            .event_on_vlan_change(wanted.event_on_vlan_change())
-            .event_on_mc_address_change(wanted.event_on_mc_address_change())
-            .event_on_uc_address_change(wanted.event_on_uc_address_change());
     }
 }
 

@@ -80,6 +80,11 @@ fn the_nic_vport_context() {
     assert_eq!(client.refused(&command), Syndrome::VportMtu);
     let loopback = modify(|select| _ = select.w().disable_uc_local_lb(true), |_| {});
     assert_eq!(client.refused(&loopback), Syndrome::CapabilityNotAnnounced);
+    let arm = modify(
+        |select| _ = select.w().change_event(true),
+        |context| _ = context.w().arm_change_event(true).event_on_mtu(true),
+    );
+    assert_eq!(client.refused(&arm), Syndrome::CapabilityNotAnnounced, "an event that never comes");
     let mut other = command;
     other.w().other_vport(true);
     assert_eq!(client.refused(&other), Syndrome::OtherVport);
