@@ -56,7 +56,11 @@ fn own_qkey(qp: &Qp) -> u32 {
 /// A datagram arrived. Dropped silently if its Q_Key is wrong, IBTA 9.6.1.4.1, or its length, 9.8.3.2.2.
 pub(crate) fn deliver(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let listens = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqer);
-    if !listens || packet.deth.qkey != own_qkey(qp) {
+    let is_violation = listens && packet.deth.qkey != own_qkey(qp);
+    if !listens || is_violation {
+        if is_violation {
+            nic.objects.vport.count_qkey_violation();
+        }
         nic.port.counters.dropped += 1;
         return;
     }

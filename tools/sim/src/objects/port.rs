@@ -99,6 +99,12 @@ impl Vport {
         self.context.w().permanent_address(&layout_of(mac));
     }
 
+    /// A datagram had a wrong Q_Key. The counter stays at its maximum. IBTA 14.2.5.6, `Q_KeyViolations`.
+    pub(crate) fn count_qkey_violation(&mut self) {
+        let count = self.context.qkey_violation_counter();
+        self.context.w().qkey_violation_counter(count.saturating_add(1));
+    }
+
     /// Whether it receives unicast frames to any address.
     pub fn is_promiscuous(&self) -> bool {
         self.context.promisc_uc() || self.context.promisc_all()

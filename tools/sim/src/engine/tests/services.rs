@@ -182,6 +182,7 @@ fn a_datagram_with_another_queue_key_is_dropped() {
     bench.run();
     assert_eq!(bench.received(b), []);
     assert_eq!(bench.f.nic.port.counters.dropped, 1);
+    assert_eq!(bench.f.nic.objects.vport.context.qkey_violation_counter(), 1);
     // The top bit selects the sender's own Q_Key.
     let post = datagram(&bench, b, 1 << 31, at, 50);
     bench.post(a, &post);
