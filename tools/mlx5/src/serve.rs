@@ -109,6 +109,10 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
             traffic::show(&functions, json)?;
         }
         forget_violations(&services, &functions);
+        // Before its servers: those without a client end with it.
+        if card.has_ended() {
+            return Err("the card's device thread panicked: its functions read all ones; see the panic above".into());
+        }
         if let Some(service) = services.iter().find(|service| service.has_ended()) {
             return Err(format!("{}: the server ended", service.path().display()).into());
         }

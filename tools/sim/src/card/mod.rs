@@ -239,6 +239,12 @@ impl Card {
         self.faces.len()
     }
 
+    /// Whether the device thread has ended: by a panic, as long as the card is powered. Its functions then read all
+    /// ones.
+    pub fn has_ended(&self) -> bool {
+        self.join.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// A handle to function `index`.
     ///
     /// # Panics

@@ -59,6 +59,17 @@ fn functions_are_apart() {
 }
 
 #[test]
+fn a_card_whose_thread_panicked_has_ended() {
+    let (card, function) = card();
+    assert!(!card.has_ended());
+    assert_eq!(function.with(|_| -> u32 { panic!("a defect of the card") }), None);
+    eventually(|| card.has_ended());
+    let mut id = [0; 4];
+    function.config_read(0, &mut id);
+    assert_eq!(id, [0xff; 4]);
+}
+
+#[test]
 fn bus_mastering_gates_dma() {
     let (_card, function) = card();
     map_page(&function, 0x1000);
