@@ -14,7 +14,8 @@ use mlx5_dv::queue::{
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
-use mlx5_prm::values::ServiceType;
+use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::values::{QpState, ServiceType};
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(20);
 const QKEY: u32 = 0x1111_1111;
@@ -120,6 +121,31 @@ fn a_datagram_comes_behind_the_header_that_says_whence() {
         assert_eq!(completion.remote_qpn, a.qp.qpn());
     }
     assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_send_that_fails_stops_only_sends_until_they_are_restarted() {
+    let (_sim, mut a, mut b) = two::<AnyDoorbell>();
+    let (to_a, to_b) = (a.handle(&b.device), b.handle(&a.device));
+    assert!(matches!(a.qp.restart_send_queue(), Err(Error::Command(_))), "nothing failed");
+    let foreign = MemoryRegion::allocate(&Pd::alloc(&a.device).unwrap(), 64, AccessFlags::LOCAL_WRITE).unwrap();
+    let mut batch = a.sq.batch();
+    // SAFETY: the card may not read the region.
+    unsafe { batch.send(1, WrFlags::SIGNALLED, &to_b, &[foreign.segment(0..64)]) }.unwrap();
+    batch.send_inline(2, WrFlags::empty(), &to_b, b"behind it").unwrap();
+    batch.ring();
+    for (wr_id, syndrome) in [(1, CqeSyndrome::LocalProtection), (2, CqeSyndrome::WorkRequestFlushed)] {
+        let error = a.next().unwrap_err();
+        assert!(matches!(error.failure, Failure::Syndrome(given) if given == syndrome), "{error:?}");
+        assert_eq!(a.sq.retire(&error.work).unwrap(), wr_id);
+    }
+    assert_eq!(a.qp.query().unwrap().state, QpState::Sqer);
+    b.send(&to_a, b"still heard");
+    assert_eq!(a.heard().1[GRH..], *b"still heard");
+    a.qp.restart_send_queue().unwrap();
+    assert_eq!(a.qp.query().unwrap().state, QpState::Rts);
+    a.send(&to_b, b"again");
+    assert_eq!(b.heard().1[GRH..], *b"again");
 }
 
 /// Datagrams of several elements and sizes, one doorbell for many, more than the ring holds.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mlx5_prm::cmd::{
     ArmDctIn, ArmXrcSrqIn, Command, DrainDctIn, Init2initQpIn, Init2rtrQpIn, ModifyCqIn, ModifyRmpIn, ModifyRqIn,
     ModifyRqtIn, ModifySqIn, Qp2errIn, Qp2rstIn, QpContextExtension, Reply, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
-    SetFteIn, WithTail,
+    SetFteIn, Sqerr2rtsQpIn, WithTail,
 };
 use mlx5_prm::layout::{Be32, Be64};
 
@@ -176,6 +176,7 @@ impl Transition for Rtr2rtsQpIn {}
 impl Transition for Init2initQpIn {}
 impl Transition for Rts2rtsQpIn {}
 impl Transition for WithTail<Rts2rtsQpIn, QpContextExtension> {}
+impl Transition for Sqerr2rtsQpIn {}
 impl Transition for Qp2errIn {}
 impl Transition for Qp2rstIn {}
 impl Transition for ModifySqIn {}

@@ -2,7 +2,7 @@
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{
-    CmdStatus, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
+    CmdStatus, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn, Sqerr2rtsQpIn,
 };
 use mlx5_prm::ctx::{Ads, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
@@ -20,6 +20,9 @@ use crate::objects::object::Transition;
 
 /// An ACK is requested at least every `1 << 8` packets, as on Linux.
 pub(super) const LOG_ACK_REQ_FREQ: u8 = 8;
+
+/// Services of which an error of the sender stops the send queue alone. IBTA 10.3.1.
+const UNRELIABLE: &[ServiceType] = &[ServiceType::Uc, ServiceType::Ud, ServiceType::Qp1];
 
 /// Optional fields that a transition changes: `opt_param_mask`. Linux `MLX5_QP_OPTPAR_*`.
 mod select {
@@ -263,6 +266,26 @@ impl QueuePair {
         if atomics {
             context.w().atomic_mode(self.device().caps().atomic_mode());
         }
+    }
+
+    /// SQER to RTS, for datagrams and unreliable connections: after a work request failed, and the ones behind it were
+    /// flushed, later ones are executed again. The card moved the queue pair to SQER by itself; receives went on. PRM
+    /// "SQERR2RTS_QP".
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another service, [`Error::State`] before RTS, [`Error::Command`], also if no work request
+    /// failed.
+    pub fn restart_send_queue(&self) -> Result<(), Error> {
+        self.must_be(UNRELIABLE, "restart_send_queue", "reset")?;
+        let mut state = self.lock();
+        if *state != QpState::Rts {
+            return Err(self.forbidden(*state, "restart_send_queue", "RTS", QpState::Rts));
+        }
+        let (mut command, mut context) = (Sqerr2rtsQpIn::default(), Qpc::default());
+        context.w().pm_state(PathMigration::Migrated);
+        command.w().qpn(self.qpn).qpc(&context);
+        self.step(&mut state, QpState::Rts, &command)?;
+        Ok(())
     }
 
     /// To ERR: everything posted, now or later, completes with a flush error.

@@ -65,7 +65,7 @@ pub(super) fn read_rung_doorbells(f: &mut Function) -> bool {
             charge(sq, nic, ethernet::send::look);
         }
         if let Some(qp) =
-            queues.qps.get_mut(qpn).filter(|qp| matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err))
+            queues.qps.get_mut(qpn).filter(|qp| may_send(qp) || matches!(qp.state, QpState::Sqer | QpState::Err))
         {
             charge(qp, nic, look);
         }
@@ -81,6 +81,7 @@ pub(super) fn look(qp: &mut Qp, nic: &mut Nic) {
                 nic.scheduler.set_ready(qp);
             }
         }
+        QpState::Sqer => flush::sends(qp, nic),
         QpState::Err => flush::all(qp, nic),
         state => {
             if !std::mem::replace(&mut qp.rc.was_reported, true) {

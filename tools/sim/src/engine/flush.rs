@@ -1,4 +1,5 @@
-//! Queue pairs in the error state: all posted WQEs are flushed, also those posted later. IBTA 10.3.1.
+//! Queue pairs in the error state: all posted WQEs are flushed, also those posted later; in SQER only those of the send
+//! queue. IBTA 10.3.1.
 
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
@@ -13,6 +14,21 @@ pub(crate) fn to_error(qp: &mut Qp, nic: &mut Nic) {
     qp.state = QpState::Err;
     qp.context.w().state(QpState::Err);
     enter_error(qp, nic);
+}
+
+/// Moves a queue pair of an unreliable service to SQER because a work request of its failed: the send queue is flushed,
+/// receives go on. Software takes it back to RTS. IBTA 10.3.1.
+pub(crate) fn to_send_error(qp: &mut Qp, nic: &mut Nic) {
+    qp.state = QpState::Sqer;
+    qp.context.w().state(QpState::Sqer);
+    let send = &mut qp.rc.send;
+    (send.deadline, send.pause, send.fault) = (None, None, None);
+    sends(qp, nic);
+    let send = &mut qp.rc.send;
+    // What was not sent took no PSN.
+    (send.assigned, send.sent, send.unacked) = (send.next, send.next, send.next);
+    // Not counted as ignored errors: as in `enter_error`.
+    send.posted_in_error = 0;
 }
 
 /// A queue pair entered the error state: stops all work and flushes.
@@ -53,11 +69,12 @@ pub(crate) fn close(qp: &mut Qp, nic: &mut Nic) {
 
 /// Flushes all incomplete WQEs. Each gets a CQE, signaled or not.
 pub(crate) fn all(qp: &mut Qp, nic: &mut Nic) {
-    flush_send(qp, nic);
+    sends(qp, nic);
     flush_receive(qp, nic);
 }
 
-fn flush_send(qp: &mut Qp, nic: &mut Nic) {
+/// Flushes all incomplete WQEs of the send queue.
+pub(crate) fn sends(qp: &mut Qp, nic: &mut Nic) {
     posted::refresh(qp, nic);
     streams(qp, nic);
     while let Some(work) = qp.rc.send.work.pop_front() {

@@ -62,6 +62,7 @@ pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) 
                     (send.assigned, send.next, send.sent, send.unacked) = (first, first, first, first);
                     streams::begin(qp);
                 }
+                qp.rc.send.posted_in_error = 0;
                 nic.scheduler.set_ready(qp);
             }
             QpState::Sqd => requester::check_drained(qp, nic),

@@ -7,6 +7,7 @@
 //! | INIT2RTR | INIT | MTU, message limit, remote QP, receive PSN, responder reads, RNR timer, path | rights, pkey index |
 //! | RTR2RTS | RTR | send PSN, retries, requester reads, acknowledge timeout | rights, RNR timer, migration state |
 //! | RTS2RTS | RTS | | rights, RNR timer, migration state, queue counter, source port |
+//! | SQERR2RTS | SQER | | rights, RNR timer |
 //! | 2ERR, 2RST | any | | |
 //!
 //! Initiators of DC have an MTU and no path: each of their messages has one.
@@ -14,7 +15,8 @@
 //! UD queue pairs have no path, remote QP or access rights, but a Q_Key: always set by RST2INIT, later by its bit. Of
 //! the access rights, UC has only remote write.
 //!
-//! The model never enters SQER or SQD, so SQERR2RTS and SQD2RTS always fail with "wrong state".
+//! UC and UD queue pairs enter SQER when a work request fails. The model never enters SQD, so SQD2RTS always fails with
+//! "wrong state".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{Ads, AtomicMode, Qpc};

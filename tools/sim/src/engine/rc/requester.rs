@@ -2,7 +2,7 @@
 
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::eqe::EventType;
-use mlx5_prm::values::QpState;
+use mlx5_prm::values::{QpState, ServiceType};
 use mlx5_prm::wqe::WqeOpcode;
 
 use super::{ack_timeout, channel, rnr_delay, route};
@@ -691,7 +691,8 @@ fn complete(qp: &mut Qp, nic: &mut Nic) {
     }
 }
 
-/// Completes the oldest work request in error and moves the queue pair to the error state. IBTA 10.3.1, 10.10.2.2.
+/// Completes the oldest work request in error and moves the queue pair to the error state, or only its send queue if the
+/// service is unreliable. IBTA 10.3.1, 10.10.2.2.
 fn complete_in_error(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
     if qp.is_channel() {
         return channel::fail(qp, nic, failure);
@@ -699,7 +700,10 @@ fn complete_in_error(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
     let Some(work) = qp.rc.send.work.pop_front() else { return };
     completion::send_failed(nic, qp, work.index, work.opcode.number() as u8, failure);
     qp.rc.send.spare.push(work);
-    flush::to_error(qp, nic);
+    match qp.service {
+        ServiceType::Uc | ServiceType::Ud | ServiceType::Qp1 => flush::to_send_error(qp, nic),
+        _ => flush::to_error(qp, nic),
+    }
 }
 
 /// Queue pair in SQD: posts the "send queue drained" event once all started work is complete. IBTA 10.3.1.

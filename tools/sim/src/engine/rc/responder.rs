@@ -50,10 +50,12 @@ pub(crate) fn request(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
 }
 
 /// Unreliable transport: no response. A gap before this packet drops the message in progress, and this packet too
-/// unless it starts a message.
+/// unless it starts a message. So does a sender that ended a message early, after an error of its own. IBTA 9.8.2.2.
 fn unreliable(qp: &mut Qp, nic: &mut Nic, packet: &Packet, distance: i32) {
-    if distance != 0 {
+    if distance != 0 || packet.opcode.begins() {
         drop_message(qp);
+    }
+    if distance != 0 {
         if !packet.opcode.begins() {
             return;
         }

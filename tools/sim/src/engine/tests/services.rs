@@ -8,7 +8,7 @@ use mlx5_prm::wqe::{UdAdrsVector, WqeOpcode, XrcSeg};
 
 use super::bench::*;
 use crate::fault::{Fault, FrameFate, Times};
-use crate::objects::XrcSrq;
+use crate::objects::{MkeyRights, XrcSrq};
 
 const QKEY: u32 = 0x1111_1111;
 
@@ -188,6 +188,66 @@ fn a_datagram_with_another_queue_key_is_dropped() {
     bench.post(a, &post);
     bench.run();
     assert_eq!(bench.received(b).len(), 1);
+}
+
+#[test]
+fn a_send_that_fails_stops_the_send_queue_alone_until_software_restarts_it() {
+    for service in [ServiceType::Ud, ServiceType::Uc] {
+        let (mut bench, a, b) = connected(service);
+        set_qkey(&mut bench, a);
+        set_qkey(&mut bench, b);
+        let (at, key) = (bench.alloc(8192), bench.key);
+        bench.write(at, &pattern(500, 3));
+        let post = |bench: &Bench, to, key| match service {
+            ServiceType::Ud => Post::new(WqeOpcode::Send, vec![av(bench, to, QKEY), Seg::Data(at, 500, key)]),
+            _ => send(at, 500, key),
+        };
+        for qpn in [a, b] {
+            bench.post_recv(qpn, &[data(at + 4096, 4096, key)]);
+        }
+        let (wrong, good) = (post(&bench, b, key + 1), post(&bench, b, key));
+        bench.post(a, &wrong);
+        bench.put(a, &good);
+        bench.post(a, &good);
+        bench.run();
+        let flushed = Some(CqeSyndrome::WorkRequestFlushed);
+        let ended = |bench: &mut Bench| bench.sent(a).iter().map(|done| done.syndrome).collect::<Vec<_>>();
+        assert_eq!(ended(&mut bench), [Some(CqeSyndrome::LocalProtection), flushed, flushed]);
+        let mut context = mlx5_prm::ctx::Qpc::ZERO;
+        crate::engine::describe_qp(bench.qp_mut(a), &mut context);
+        assert_eq!((bench.state(a), context.state()), (QpState::Sqer, QpState::Sqer));
+        bench.post(a, &good);
+        bench.run();
+        assert_eq!(ended(&mut bench), [flushed], "posted later");
+        let back = post(&bench, a, key);
+        bench.post(b, &back);
+        bench.run();
+        assert_eq!(bench.received(a).iter().map(|done| done.syndrome).collect::<Vec<_>>(), [None]);
+        assert_eq!(bench.received(b), []);
+        bench.go(a, QpState::Rts);
+        bench.post(a, &good);
+        bench.run();
+        assert_eq!(ended(&mut bench), [None]);
+        assert_eq!(bench.received(b).iter().map(|done| done.syndrome).collect::<Vec<_>>(), [None]);
+    }
+}
+
+#[test]
+fn an_unreliable_message_that_fails_on_the_way_does_not_harm_the_next() {
+    let (mut bench, a, b) = connected(ServiceType::Uc);
+    let (at, key) = (bench.alloc(16384), bench.key);
+    bench.write(at, &pattern(3000, 5));
+    let short = bench.mkey(at, Some(1024), MkeyRights::LOCAL_READ);
+    bench.post_recv(b, &[data(at + 8192, 8192, key)]);
+    let segs = vec![Seg::Data(at, 1024, short), Seg::Data(at + 1024, 2000, short)];
+    bench.post(a, &Post::new(WqeOpcode::Send, segs));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::LocalProtection));
+    bench.go(a, QpState::Rts);
+    bench.post(a, &send(at, 2500, key));
+    bench.run();
+    assert_eq!(bench.received(b).iter().map(|done| (done.len, done.syndrome)).collect::<Vec<_>>(), [(2500, None)]);
+    assert_eq!(bench.read(at + 8192, 2500), pattern(3000, 5)[..2500]);
 }
 
 #[test]

@@ -301,6 +301,15 @@ fn a_datagram_queue_pair_takes_its_key_and_no_path() {
     change.w().qpn(qpn).qpc(&context).opt_param_mask(1 << 5);
     client.exec(&change).unwrap();
     assert_eq!(client.f.queues.qps.get(qpn).unwrap().context.q_key(), 7);
+    let mut restart = Sqerr2rtsQpIn::default();
+    restart.w().qpn(qpn).qpc(&context);
+    assert_eq!(client.refused(&restart), Syndrome::WrongState);
+    client.f.queues.qps.get_mut(qpn).unwrap().state = QpState::Sqer;
+    let mut query = QueryQpIn::default();
+    query.w().qpn(qpn);
+    assert_eq!(client.exec(&query).unwrap().qpc().state(), QpState::Sqer);
+    client.exec(&restart).unwrap();
+    assert_eq!(client.f.queues.qps.get(qpn).unwrap().state, QpState::Rts);
 }
 
 #[test]
