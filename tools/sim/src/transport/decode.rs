@@ -31,7 +31,7 @@ pub enum DecodeError {
     /// The ICRC is wrong.
     #[error("wrong ICRC")]
     Icrc,
-    /// A reserved opcode, or one of an unsupported transport.
+    /// An opcode of an unsupported transport, or a reserved one of a transport that answers nothing.
     #[error("reserved or unsupported opcode {0:#04x}")]
     Opcode(u8),
     /// BTH version other than 0, or payload in a packet that has none.
@@ -306,8 +306,9 @@ mod tests {
         ) -> Packet {
             let opcode = Opcode::ALL[index];
             let mut packet = Packet::new(opcode, Route { tag, ..route(v4) }, qpn, Psn::new(psn));
-            // Dynamic connections have every opcode.
-            packet.transport = if transport.has(opcode) { transport } else { Transport::Dc };
+            // Dynamic connections have every opcode but reserved ones.
+            let other = if opcode.is_unsupported() { Transport::Rc } else { Transport::Dc };
+            packet.transport = if transport.has(opcode) { transport } else { other };
             if packet.has_xrceth() { packet.xrc_srqn = srqn; }
             if packet.transport == Transport::Ud { packet.deth = Deth { qkey: deth.0, src_qpn: deth.1 & Psn::MASK }; }
             if packet.has_dceth() {

@@ -65,14 +65,14 @@ impl Transport {
 
     /// Whether IBTA says how a packet of this opcode looks.
     pub const fn is_public(self, opcode: Opcode) -> bool {
-        !matches!(self, Transport::Dc) && opcode as u8 & Opcode::EXTENDED == 0
+        !matches!(self, Transport::Dc) && opcode as u8 & Opcode::EXTENDED == 0 && !opcode.is_unsupported()
     }
 
     /// Whether this transport has packets with this opcode.
     pub const fn has(self, opcode: Opcode) -> bool {
         use Opcode::*;
         match self {
-            Transport::Dc => true,
+            Transport::Dc => !opcode.is_unsupported(),
             Transport::Rc | Transport::Xrc => !matches!(opcode, Connect),
             Transport::Uc => (opcode as u8) <= WriteOnlyImm as u8,
             Transport::Ud => matches!(opcode, SendOnly | SendOnlyImm),
@@ -136,6 +136,24 @@ pub enum Opcode {
     SendLastInval = BthOperation::SendLastInval.number() as u8,
     /// Only packet of a send that invalidates a key.
     SendOnlyInval = BthOperation::SendOnlyInval.number() as u8,
+    /// Reserved.
+    Reserved15 = 0x15,
+    /// Reserved.
+    Reserved18 = 0x18,
+    /// Reserved.
+    Reserved19 = 0x19,
+    /// Reserved.
+    Reserved1A = 0x1a,
+    /// Reserved.
+    Reserved1B = 0x1b,
+    /// Reserved, or FLUSH.
+    Reserved1C = 0x1c,
+    /// Reserved, or ATOMIC WRITE.
+    Reserved1D = 0x1d,
+    /// Reserved.
+    Reserved1E = 0x1e,
+    /// Reserved.
+    Reserved1F = 0x1f,
     /// Masked compare and swap.
     MaskedCompareSwap = Opcode::EXTENDED,
     /// Masked fetch and add.
@@ -159,13 +177,15 @@ pub enum Message {
     Atomic,
     /// The handshake of a dynamic connection.
     Connect,
+    /// An operation that is reserved or not supported: what follows the BTH is taken for payload.
+    Unsupported,
 }
 
 impl Opcode {
     /// Bit of the manufacturer's operations.
     pub const EXTENDED: u8 = 1 << 5;
     /// Every opcode.
-    pub const ALL: [Opcode; 27] = {
+    pub const ALL: [Opcode; 36] = {
         use Opcode::*;
         [
             SendFirst,
@@ -191,6 +211,15 @@ impl Opcode {
             FetchAdd,
             SendLastInval,
             SendOnlyInval,
+            Reserved15,
+            Reserved18,
+            Reserved19,
+            Reserved1A,
+            Reserved1B,
+            Reserved1C,
+            Reserved1D,
+            Reserved1E,
+            Reserved1F,
             MaskedCompareSwap,
             MaskedFetchAdd,
             MaskedAcknowledge,
@@ -198,7 +227,7 @@ impl Opcode {
         ]
     };
 
-    /// From its number; `None` if it is reserved or unsupported.
+    /// From its number.
     fn from_number(number: u8) -> Option<Self> {
         const BY_NUMBER: [Option<Opcode>; 64] = {
             let (mut table, mut i) = ([None; 64], 0);
@@ -211,6 +240,11 @@ impl Opcode {
         BY_NUMBER.get(usize::from(number)).copied().flatten()
     }
 
+    /// Whether it is reserved or not supported: a responder refuses it. IBTA 9.9.3.1.3, responder class C.
+    pub const fn is_unsupported(self) -> bool {
+        matches!(self as u8, 0x15 | 0x18..=0x1f)
+    }
+
     /// The message a request is part of; `None` for a response.
     pub const fn message(self) -> Option<Message> {
         use Opcode::*;
@@ -221,6 +255,8 @@ impl Opcode {
             ReadRequest => Some(Message::Read),
             CompareSwap | FetchAdd | MaskedCompareSwap | MaskedFetchAdd => Some(Message::Atomic),
             Connect => Some(Message::Connect),
+            Reserved15 | Reserved18 | Reserved19 | Reserved1A | Reserved1B | Reserved1C | Reserved1D | Reserved1E
+            | Reserved1F => Some(Message::Unsupported),
             ReadResponseFirst | ReadResponseMiddle | ReadResponseLast | ReadResponseOnly | Acknowledge
             | AtomicAcknowledge | MaskedAcknowledge => None,
         }
@@ -341,8 +377,8 @@ mod tests {
         }
         assert_eq!(
             known,
-            23 + 12 + 2 + 23 + 23 + 3 * 3 + 1,
-            "RC, UC, UD, XRC, DC; masked atomics of RC, XRC and DC; a handshake"
+            23 + 9 + 12 + 2 + 23 + 9 + 23 + 3 * 3 + 1,
+            "RC, UC, UD, XRC, DC; 9 that RC and XRC reserve; masked atomics of RC, XRC and DC; a handshake"
         );
     }
 

@@ -101,7 +101,8 @@ impl Packet {
 
     /// Whether an XRCETH follows the BTH.
     pub(super) fn has_xrceth(&self) -> bool {
-        self.transport == Transport::Xrc && self.opcode.message().is_some()
+        let is_request = self.opcode.message().is_some() && !self.opcode.is_unsupported();
+        self.transport == Transport::Xrc && is_request
     }
 
     /// Whether a DCETH follows the BTH.

@@ -90,6 +90,7 @@ fn duplicate(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     match packet.opcode.message() {
         Some(Kind::Read) => duplicate_read(qp, nic, packet),
         Some(Kind::Atomic) => duplicate_atomic(qp, nic, packet),
+        Some(Kind::Unsupported) => {}
         // A duplicate send or write is acknowledged again, not executed again. IBTA C9-105.
         _ => queue_ack(qp, nic, PendingAck::Ack),
     }
@@ -163,6 +164,7 @@ fn in_order(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
         Kind::Read => execute_read(qp, nic, packet),
         Kind::Atomic => execute_atomic(qp, nic, packet),
         Kind::Connect => Ok(1),
+        Kind::Unsupported => Err(Refusal::Nak(Nak::InvalidRequest)),
     });
     match done {
         Ok(taken) => complete_request(qp, nic, packet, taken),
@@ -207,7 +209,7 @@ fn count_request(qp: &Qp, nic: &mut Nic, packet: &Packet) {
         Some(Kind::Write) => &mut counter.rx_write_requests,
         Some(Kind::Read) => &mut counter.rx_read_requests,
         Some(Kind::Atomic) => &mut counter.rx_atomic_requests,
-        Some(Kind::Send | Kind::Connect) | None => return,
+        Some(Kind::Send | Kind::Connect | Kind::Unsupported) | None => return,
     };
     *count = count.wrapping_add(1);
 }
@@ -275,7 +277,7 @@ pub(crate) fn ask_for_handshake(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
 }
 
-/// Whether the queue pair accepts this request now: opcode sequence, access rights, outstanding reads and atomics,
+/// Whether the queue pair accepts this request now: opcode, its sequence, access rights, outstanding reads and atomics,
 /// payload length. Otherwise the NAK is "invalid request". IBTA C9-92 (packet length), C9-94 (RETH length).
 fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
     let kind = packet.opcode.message().ok_or(Nak::InvalidRequest)?;
@@ -291,6 +293,7 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
         Kind::Write => qp.remote_write,
         Kind::Read => qp.remote_read && may_reply,
         Kind::Atomic => qp.remote_atomic && may_reply,
+        Kind::Unsupported => false,
     };
     let (len, mtu) = (packet.payload.len(), mtu(qp) as usize);
     let fits = match (kind, packet.opcode.begins(), packet.opcode.ends()) {

@@ -327,6 +327,31 @@ fn forge(bench: &mut Bench, b: u32, opcode: Opcode, psn: u32, change: impl FnOnc
 }
 
 #[test]
+fn reserved_opcodes_are_refused_at_the_psn_that_is_expected() {
+    for number in [0x15, 0x18, 0x1c, 0x1d, 0x1f] {
+        let (mut bench, _, b) = Bench::standard();
+        let eqn = bench.eq(4, &[EventType::WqInvalidRequest]);
+        let mut bytes = Vec::new();
+        forged(&bench, b, Opcode::Acknowledge, 0xff_fff0).encode(&mut bytes);
+        let (ip, bth, end) = (14, 14 + 20 + 8, bytes.len() - 4);
+        bytes[bth] = number;
+        let sum = crate::transport::icrc::compute(&bytes[ip..end]).to_le_bytes();
+        bytes[end..].copy_from_slice(&sum);
+        let frame = Frame::from_bytes(&bytes).expect("a packet of a known transport");
+        let Frame::Roce(mut earlier) = frame.clone() else { panic!("{frame:?}") };
+        earlier.psn = earlier.psn.previous();
+        engine::receive(&mut bench.f, Frame::Roce(earlier));
+        bench.run();
+        assert_eq!((bench.state(b), bench.f.nic.port.counters.sent), (QpState::Rts, 0), "a duplicate");
+        engine::receive(&mut bench.f, frame);
+        bench.run();
+        assert_eq!(bench.state(b), QpState::Err, "{number:#x}");
+        assert_eq!(bench.event(eqn).map(|(event, _)| event), Some(EventType::WqInvalidRequest));
+        assert_eq!(bench.f.nic.port.counters.sent, 1, "a NAK");
+    }
+}
+
+#[test]
 fn requests_that_no_requester_would_make() {
     type Change = fn(&mut Packet);
     let cases: [(Opcode, Change); 7] = [
