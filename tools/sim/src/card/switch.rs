@@ -88,14 +88,17 @@ impl Wire {
                 return count > 0;
             }
             let Some(len) = uplink.receive(&mut self.received) else { return count > 0 };
-            let Some(frame) = Frame::from_bytes(&self.received[..len]) else { continue };
+            let frame = Frame::Ethernet(self.received[..len].to_vec());
             let destination = frame.destination();
+            // Once: the ports of a card share the capture.
+            if let Some(first) = functions.first() {
+                first.nic.port.capture(&frame, first.nic.now);
+            }
             for function in functions.iter_mut() {
                 if filter::claim(function, destination) == Claim::None {
                     function.nic.port.pass_by(&frame);
                     continue;
                 }
-                function.nic.port.capture(&frame, function.nic.now);
                 engine::receive(function, frame.clone());
             }
         }

@@ -21,13 +21,11 @@ pub(super) fn receive_frames(f: &mut Function) -> bool {
     for count in 0..FRAMES {
         let Some((frame, sender)) = f.nic.port.take_received() else { return count > 0 };
         f.nic.observe_frame(&frame, false);
+        let Some(frame) = understood(frame, f.nic.objects.vport.roce_enabled()) else {
+            f.nic.port.counters.dropped += 1;
+            continue;
+        };
         match frame {
-            // With RoCE disabled, RoCE packets are ordinary UDP frames.
-            Frame::Roce(_) if !f.nic.objects.vport.roce_enabled() => {
-                let mut bytes = Vec::new();
-                frame.encode(&mut bytes);
-                ethernet::receive::take(f, &bytes, sender);
-            }
             Frame::Roce(packet) if packet.dest_qpn == GROUP_QPN => receive_multicast(f, packet),
             Frame::Roce(packet) if packet.transport == Transport::Dc && packet.opcode.message().is_some() => {
                 if is_for_target(f, &packet) {
@@ -41,9 +39,7 @@ pub(super) fn receive_frames(f: &mut Function) -> bool {
                 let (queues, nic) = (&mut f.queues, &mut f.nic);
                 let (to, len) = (packet.route.dst_mac, packet.frame_len());
                 let qpn = nic.scheduler.destination(packet.dest_qpn);
-                let qp = queues
-                    .addressed(qpn)
-                    .filter(|qp| nic.objects.vport.roce_enabled() && accepts(qp, &nic.objects.gids, &packet));
+                let qp = queues.addressed(qpn).filter(|qp| accepts(qp, &nic.objects.gids, &packet));
                 if qp.is_some() {
                     nic.port.counters.rdma.count_received(&to, len);
                 }
@@ -61,6 +57,20 @@ pub(super) fn receive_frames(f: &mut Function) -> bool {
         }
     }
     true
+}
+
+/// The frame as a function with or without RoCE understands it. Without, RoCE packets are ordinary UDP frames, and
+/// reach Ethernet queues byte for byte. `None` for one that is damaged.
+fn understood(frame: Frame, has_roce: bool) -> Option<Frame> {
+    match frame {
+        Frame::Ethernet(bytes) if has_roce => Frame::from_bytes(bytes),
+        Frame::Roce(_) if !has_roce => {
+            let mut bytes = Vec::new();
+            frame.encode(&mut bytes);
+            Some(Frame::Ethernet(bytes))
+        }
+        frame => Some(frame),
+    }
 }
 
 /// Delivers a multicast datagram to each queue pair attached to its group.

@@ -153,8 +153,8 @@ impl Nic {
     fn send_steered(&mut self, frame: Vec<u8>, domain: u32) {
         let destination = frame.first_chunk().copied().unwrap_or_default();
         self.port.counters.ethernet.count_sent(&destination, frame.len());
-        // A RoCE frame is decoded even if software built it in an Ethernet send queue.
-        let frame = Frame::from_bytes(&frame).unwrap_or(Frame::Ethernet(frame));
+        // Who receives it decodes it: it may be a RoCE packet, though software built it.
+        let frame = Frame::Ethernet(frame);
         self.observe_frame(&frame, true);
         self.port.send(frame, Own { mac: self.objects.vport.mac(), domain: Some(domain) }, &self.faults, self.now);
     }

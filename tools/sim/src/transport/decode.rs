@@ -93,6 +93,9 @@ fn decode_ipv4<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8
     if has_options || header.protocol() != IpNumber::UDP || header.is_fragmenting_payload() {
         return Err(DecodeError::NotRoce);
     }
+    if !is_for_roce(ip, Ipv4Header::MIN_LEN) {
+        return Err(DecodeError::NotRoce);
+    }
     if Sum16BitWords::new().add_slice(header.slice()).ones_complement() != 0 {
         return Err(DecodeError::IpChecksum);
     }
@@ -106,7 +109,7 @@ fn decode_ipv4<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8
 /// Checks an IPv6 header; returns the packet cut to its length, and what follows the header. IBTA A17.3.1.2.
 fn decode_ipv6<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
     let header = ib::Grh::read(ip).ok_or(DecodeError::NotRoce)?;
-    if header.ip_ver() != 6 || header.nxt_hdr() != IpNumber::UDP.0 {
+    if header.ip_ver() != 6 || header.nxt_hdr() != IpNumber::UDP.0 || !is_for_roce(ip, ib::Grh::SIZE) {
         return Err(DecodeError::NotRoce);
     }
     route.tclass = header.t_class();
@@ -118,6 +121,12 @@ fn decode_ipv6<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8
         return Err(DecodeError::NotRoce);
     }
     cut(ip, ib::Grh::SIZE, ib::Grh::SIZE + usize::from(header.pay_len()))
+}
+
+/// Whether the UDP header behind an IP header of `header` bytes has RoCE's port. Others' errors are not the card's
+/// concern.
+fn is_for_roce(ip: &[u8], header: usize) -> bool {
+    ip.get(header + 2..header + 4) == Some(&UDP_PORT.to_be_bytes())
 }
 
 /// The first `len` bytes, and the part after `header` bytes, which has room for a UDP header.

@@ -9,16 +9,16 @@ use crate::transport::packet::{self, Mac};
 pub enum Frame {
     /// A RoCE packet.
     Roce(Box<Packet>),
-    /// Any other Ethernet frame, without FCS.
+    /// Any Ethernet frame, without FCS. Also a RoCE packet as bytes, until a function with RoCE receives it.
     Ethernet(Vec<u8>),
 }
 
 impl Frame {
-    /// Decodes a frame. `None` for a RoCE packet that is damaged or unsupported: a card drops it.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Frame> {
-        match Packet::decode(bytes) {
+    /// Decodes a frame. `None` for a RoCE packet that is damaged or unsupported: a function with RoCE drops it.
+    pub fn from_bytes(bytes: Vec<u8>) -> Option<Frame> {
+        match Packet::decode(&bytes) {
             Ok(packet) => Some(Frame::Roce(Box::new(packet))),
-            Err(DecodeError::NotRoce) => Some(Frame::Ethernet(bytes.to_vec())),
+            Err(DecodeError::NotRoce) => Some(Frame::Ethernet(bytes)),
             Err(error) => {
                 tracing::debug!(target: "mlx5_sim::wire", "frame of {} bytes dropped: {error}", bytes.len());
                 None

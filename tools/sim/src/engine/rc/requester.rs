@@ -691,8 +691,8 @@ fn complete(qp: &mut Qp, nic: &mut Nic) {
     }
 }
 
-/// Completes the oldest work request in error and moves the queue pair to the error state, or only its send queue if the
-/// service is unreliable. IBTA 10.3.1, 10.10.2.2.
+/// Completes the oldest work request in error and moves the queue pair to the error state, or its send queue alone if
+/// the service is unreliable. IBTA 10.3.1, 10.10.2.2.
 fn complete_in_error(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
     if qp.is_channel() {
         return channel::fail(qp, nic, failure);

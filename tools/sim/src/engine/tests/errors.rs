@@ -337,7 +337,7 @@ fn reserved_opcodes_are_refused_at_the_psn_that_is_expected() {
         bytes[bth] = number;
         let sum = crate::transport::icrc::compute(&bytes[ip..end]).to_le_bytes();
         bytes[end..].copy_from_slice(&sum);
-        let frame = Frame::from_bytes(&bytes).expect("a packet of a known transport");
+        let frame = Frame::from_bytes(bytes).expect("a packet of a known transport");
         let Frame::Roce(mut earlier) = frame.clone() else { panic!("{frame:?}") };
         earlier.psn = earlier.psn.previous();
         engine::receive(&mut bench.f, Frame::Roce(earlier));

@@ -12,6 +12,8 @@ use crate::engine;
 use crate::firmware::syndromes::Syndrome;
 use crate::objects::Compression;
 use crate::strict::rules;
+use crate::transport::packet::Route;
+use crate::transport::{Opcode, Packet, Psn, icrc};
 
 /// Entries of each ring.
 const LOG_SIZE: u8 = 4;
@@ -325,6 +327,44 @@ fn a_frame_goes_from_a_send_queue_through_steering_to_a_receive_queue() {
     assert_eq!(counters.transmitted_eth_unicast().packets(), 1);
     assert_eq!(counters.received_eth_unicast().octets(), frame.len() as u64);
     assert_eq!(rig.client.violations(), [""; 0]);
+}
+
+#[test]
+fn without_roce_what_has_its_port_is_udp_like_any_other() {
+    let mut rig = Rig::new();
+    rig.post_receives(6);
+    let mac = rig.client.f.nic.objects.vport.mac();
+    let mut garbage = rig.frame(b"no packet of RoCE");
+    garbage[36..38].copy_from_slice(&4791_u16.to_be_bytes());
+    let route = Route { dst_mac: mac, src: [0xfe; 16], dst: [0xfd; 16], ..Route::default() };
+    let mut packet = Vec::new();
+    Packet::new(Opcode::Acknowledge, route, 64, Psn::new(1)).encode(&mut packet);
+    // A UDP checksum, which RoCE's own packets have not.
+    packet[14 + 40 + 6..14 + 40 + 8].copy_from_slice(&[0x12, 0x34]);
+    let sum = icrc::compute(&packet[14..packet.len() - 4]).to_le_bytes();
+    let end = packet.len() - 4;
+    packet[end..].copy_from_slice(&sum);
+    assert!(Packet::decode(&packet).is_ok());
+    let mut heard = Vec::new();
+    for frame in [&garbage, &packet] {
+        engine::receive(&mut rig.client.f, crate::wire::Frame::Ethernet(frame.clone()));
+        while engine::run(&mut rig.client.f) {}
+        heard.extend(rig.polls());
+        // And from a send queue.
+        rig.send(frame);
+        heard.extend(rig.polls().into_iter().filter(|cqe| cqe.opcode() == CqeOpcode::ResponderSend));
+    }
+    assert_eq!(heard.len(), 4);
+    for (index, frame) in [&garbage, &garbage, &packet, &packet].into_iter().enumerate() {
+        assert_eq!(rig.client.read(rig.buffer(32 + index as u64), frame.len()), *frame, "{index}");
+    }
+    rig.client.ready_for_roce();
+    for frame in [garbage, packet] {
+        let dropped = rig.client.f.nic.port.counters.dropped;
+        engine::receive(&mut rig.client.f, crate::wire::Frame::Ethernet(frame));
+        while engine::run(&mut rig.client.f) {}
+        assert_eq!((rig.polls().len(), rig.client.f.nic.port.counters.dropped), (0, dropped + 1));
+    }
 }
 
 #[test]
