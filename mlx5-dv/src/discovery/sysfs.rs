@@ -61,7 +61,7 @@ pub struct Card {
     pub device_id: u16,
     /// Model name of the device ID.
     pub model: String,
-    /// The kernel driver bound to it, such as `mlx5_core` or `vfio-pci`.
+    /// The kernel driver bound to it, such as `mlx5_core`, `vfio-pci` or `mlx5_vfio_pci`.
     pub driver: Option<String>,
     /// Its IOMMU group.
     pub iommu_group: Option<u32>,
@@ -128,8 +128,7 @@ impl Sysfs {
         let device_id = hex(&fs::read_to_string(path.join("device"))?).unwrap_or(0) as u16;
         let iommu_group = link_name(&path.join("iommu_group")).and_then(|name| name.parse().ok());
         let group = iommu_group.map(|group: u32| PathBuf::from(format!("/dev/vfio/{group}")));
-        let own = list(&path.join("vfio-dev")).into_iter().find(|name| name.starts_with("vfio"));
-        let own = own.map(|name| PathBuf::from(format!("/dev/vfio/devices/{name}")));
+        let own = self.vfio_device(address).map(|name| PathBuf::from(format!("/dev/vfio/devices/{name}")));
         let numa = fs::read_to_string(path.join("numa_node")).ok();
         Ok(Some(Card {
             address,
@@ -150,7 +149,7 @@ impl Sysfs {
     pub fn obstacles(&self, card: &Card) -> Vec<Obstacle> {
         let address = card.address;
         let mut found = vec![];
-        if card.driver.as_deref() != Some("vfio-pci") {
+        if !card.driver.as_deref().is_some_and(|driver| self.is_of_vfio(address, driver)) {
             let reason = match &card.driver {
                 Some(driver) => format!("it is bound to {driver}, not to vfio-pci"),
                 None => "it is bound to no driver".into(),
@@ -200,7 +199,20 @@ impl Sysfs {
         let others = others.iter().filter_map(|name| name.parse().ok()).filter(|other| *other != address);
         let bound = others.filter_map(|other| Some((other, link_name(&self.device(other).join("driver"))?)));
         // These drivers do no DMA with their device: the kernel considers the group viable.
-        bound.filter(|(_, driver)| !matches!(driver.as_str(), "vfio-pci" | "pcieport" | "pci-stub")).collect()
+        let is_harmless =
+            |other, driver: &str| matches!(driver, "pcieport" | "pci-stub") || self.is_of_vfio(other, driver);
+        bound.filter(|(other, driver)| !is_harmless(*other, driver)).collect()
+    }
+
+    /// Whether `driver`, bound to the function, hands it to user space: vfio-pci, or a variant such as mlx5_vfio_pci,
+    /// which also migrates virtual functions. Kernels from 6.1 on list the VFIO device; before, the name tells.
+    fn is_of_vfio(&self, address: PciAddress, driver: &str) -> bool {
+        matches!(driver, "vfio-pci" | "mlx5_vfio_pci") || self.vfio_device(address).is_some()
+    }
+
+    /// The name of the function's VFIO device, such as `vfio0`.
+    fn vfio_device(&self, address: PciAddress) -> Option<String> {
+        list(&self.device(address).join("vfio-dev")).into_iter().find(|name| name.starts_with("vfio"))
     }
 
     /// `file` of this system, such as `sys/class/net`.
@@ -328,6 +340,24 @@ mod tests {
         let (card, obstacles) = first(&root);
         assert_eq!(card.vfio_group, Some(PathBuf::from("/dev/vfio/7")));
         assert_eq!(obstacles, []);
+    }
+
+    #[test]
+    fn a_variant_of_vfio_pci_is_as_good_for_a_card_and_its_group() {
+        let variants = [("mlx5_vfio_pci", None), ("vfio-pci", Some("vfio0")), ("another_vfio_pci", Some("vfio0"))];
+        for (driver, listed) in variants {
+            let root = system(Some(driver), Some(driver));
+            for address in ["0000:3b:00.0", "0000:3b:00.1"] {
+                let device = root.path().join("sys/bus/pci/devices").join(address).join("vfio-dev");
+                fs::create_dir_all(device.join(listed.unwrap_or_default())).expect("a directory");
+            }
+            fs::create_dir_all(root.path().join("dev/vfio")).expect("a directory");
+            fs::write(root.path().join("dev/vfio/7"), "").expect("a file");
+            let (card, obstacles) = first(&root);
+            assert_eq!((card.driver.as_deref(), obstacles), (Some(driver), vec![]));
+        }
+        let root = system(Some("another_vfio_pci"), None);
+        assert!(first(&root).1[0].reason.contains("not to vfio-pci"), "a name alone says nothing");
     }
 
     #[test]
