@@ -1,7 +1,7 @@
 //! A card's capabilities: the raw pages, and the fields that the driver uses.
 
 pub use mlx5_prm::caps::CapPage;
-use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, OdpCap, RoceCap};
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, OdpCap, PortType, RoceCap};
 use mlx5_prm::cmd::CmdStatus;
 use mlx5_prm::ctx::AtomicMode;
 use mlx5_prm::layout::Layout;
@@ -143,6 +143,11 @@ impl Caps {
             caps.roce_version = roce.roce_version();
         }
         Ok(caps)
+    }
+
+    /// Whether the ports are InfiniBand's: addressed by LIDs, with neither MAC addresses nor RoCE.
+    pub fn is_infiniband(&self) -> bool {
+        PortType::from_number(self.port_type.into()) == PortType::Ib
     }
 
     /// A page of current capabilities as layout `L`; `None` if firmware did not report the page.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use mlx5_prm::caps::{CmdHcaCap, RoceCap};
 use mlx5_prm::cmd::{
-    Command, QueryAdapterIn, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportCounterIn, QueryVportStateIn,
-    SetRoceAddressIn,
+    Command, QueryAdapterIn, QueryHcaVportContextIn, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportCounterIn,
+    QueryVportStateIn, SetRoceAddressIn,
 };
 use mlx5_prm::ctx::RoceAddrLayout;
 use mlx5_prm::reg::{AnStatus, PortCounterGroup};
@@ -46,6 +46,9 @@ const LAST_VLAN: u16 = 4094;
 /// `roce_version` of an address for RoCE v2 (UDP).
 const ROCE_V2: u8 = 2;
 
+/// The MTU that every InfiniBand port has at least. IBTA 7.7.8.
+const LEAST_MTU: u16 = 256;
+
 impl Device {
     /// Brings `function` up. PRM "Driver Start-up".
     ///
@@ -64,7 +67,7 @@ impl Device {
             owned: Some(card),
             access,
         };
-        if device.caps.roce {
+        if device.caps.roce && !device.caps.is_infiniband() {
             device.set_own_gids(options.ip)?;
         }
         Ok(Arc::new(device))
@@ -183,8 +186,12 @@ impl Device {
         hca_cap::query_all(&*self.access, self.caps.fw_version)
     }
 
-    /// Current state of the port. PRM "QUERY_VPORT_STATE", "QUERY_NIC_VPORT_CONTEXT", "PMTU".
+    /// Current state of the port. PRM "QUERY_VPORT_STATE", "QUERY_NIC_VPORT_CONTEXT", "PMTU"; of an InfiniBand port
+    /// "QUERY_HCA_VPORT_CONTEXT".
     pub fn port(&self) -> Result<PortInfo, Error> {
+        if self.caps.is_infiniband() {
+            return self.infiniband_port();
+        }
         let state = self.execute(&QueryVportStateIn::default(), "port")?;
         let context = *self.execute(&QueryNicVportContextIn::default(), "port")?.nic_vport_context();
         let pmtu = self.owned.as_deref().and_then(|owned| port::mtu(owned).ok());
@@ -192,7 +199,26 @@ impl Device {
             up: state.state() == 1,
             admin_up: state.admin_state() != 0,
             mac: Mac::of(context.permanent_address()),
+            lid: None,
             mtu: pmtu.map_or(context.mtu(), |pmtu| pmtu.oper_mtu()),
+            max_mtu: pmtu.map_or(0, |pmtu| pmtu.max_mtu()),
+        })
+    }
+
+    fn infiniband_port(&self) -> Result<PortInfo, Error> {
+        /// `vport_state`: IBTA's PortState, active. IBTA 14.2.5.6.
+        const ACTIVE: u8 = 4;
+        let mut query = QueryHcaVportContextIn::default();
+        // As on Linux: functions of a single port leave it out.
+        query.w().port_num(if self.caps.num_ports == 2 { 1 } else { 0 });
+        let context = *self.execute(&query, "port")?.hca_vport_context();
+        let pmtu = self.owned.as_deref().and_then(|owned| port::mtu(owned).ok());
+        Ok(PortInfo {
+            up: context.vport_state() == ACTIVE,
+            admin_up: context.vport_state_policy() != 0,
+            mac: self.mac,
+            lid: Some(context.lid()),
+            mtu: pmtu.map_or(LEAST_MTU, |pmtu| pmtu.oper_mtu()),
             max_mtu: pmtu.map_or(0, |pmtu| pmtu.max_mtu()),
         })
     }

@@ -166,10 +166,13 @@ pub struct PortInfo {
     pub up: bool,
     /// Whether the administrative state is up, or follows the port's.
     pub admin_up: bool,
-    /// Its MAC address; all zero for a virtual function without one.
+    /// Its MAC address; all zero for a virtual function without one, and on InfiniBand.
     pub mac: Mac,
+    /// Its LID, if it is an InfiniBand port; 0 until a subnet manager gives it one.
+    pub lid: Option<u16>,
     /// Longest frame in bytes as register `PMTU` counts it: see [`Options::mtu`](crate::Options::mtu). If the card does
-    /// not report it, the value of the vport context.
+    /// not report it, the value of the vport context. On InfiniBand the longest payload of a packet, and 256 if the
+    /// card does not report it, as on DevX.
     pub mtu: u16,
     /// The largest MTU that can be set; 0 if the card does not report it.
     pub max_mtu: u16,
@@ -178,7 +181,13 @@ pub struct PortInfo {
 impl PortInfo {
     /// The largest path MTU in bytes whose packets fit the port's MTU; `None` if not even the smallest does.
     pub fn path_mtu(&self) -> Option<u16> {
-        [4096, 2048, 1024, 512, 256].into_iter().find(|path| u32::from(*path) + PATH_HEADERS <= u32::from(self.mtu))
+        let headers = self.headers();
+        [4096, 2048, 1024, 512, 256].into_iter().find(|path| u32::from(*path) + headers <= u32::from(self.mtu))
+    }
+
+    /// Bytes of a packet beside its payload, at most, as `mtu` counts them.
+    pub(crate) fn headers(&self) -> u32 {
+        if self.lid.is_some() { 0 } else { PATH_HEADERS }
     }
 }
 

@@ -146,3 +146,18 @@ fn board_link_and_counters_are_the_card_s() {
     let error = device.query_port_counters(PortCounterGroup::RsFecHistogram, 0).unwrap_err().to_string();
     assert!(error.contains("PPCNT"), "{error}");
 }
+
+#[test]
+fn an_infiniband_port_is_left_to_its_subnet_manager() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().port_type(0).roce(false);
+    profile.general_current.w().port_type(0).roce(false);
+    let sim = Sim::builder().profile(profile).build().unwrap();
+    let device = sim.open(0).unwrap();
+    let port = device.port().unwrap();
+    assert_eq!((port.up, port.lid, port.mtu, port.path_mtu()), (true, Some(1), 4096, Some(4096)));
+    assert_eq!((device.mac(), device.gids().len()), (Mac([0; 6]), 0));
+    assert!(device.caps().is_infiniband());
+    drop(device);
+    assert_eq!(sim.violations(), []);
+}

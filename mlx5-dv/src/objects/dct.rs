@@ -24,7 +24,6 @@ use crate::caps::{CapPage, Caps};
 use crate::deadline::Deadline;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
-use crate::net::PATH_HEADERS;
 use crate::setters::setters;
 
 /// How long a target may take to drain.
@@ -152,9 +151,8 @@ impl DctOptions {
         }
         let port = device.port()?;
         port.path_mtu().and_then(|bytes| PathMtu::from_bytes(bytes.into())).ok_or_else(|| {
-            let (mtu, max_mtu) = (port.mtu, Some(port.max_mtu));
-            Invalid::PortMtu { what: "path_mtu", payload: 256, headers: PATH_HEADERS, mtu, max_mtu, syndrome: None }
-                .into()
+            let (headers, mtu, max_mtu) = (port.headers(), port.mtu, Some(port.max_mtu));
+            Invalid::PortMtu { what: "path_mtu", payload: 256, headers, mtu, max_mtu, syndrome: None }.into()
         })
     }
 }

@@ -78,7 +78,7 @@ pub struct BroughtUp {
     pub card: Arc<Owned>,
     /// Its capabilities.
     pub caps: Caps,
-    /// Its MAC address.
+    /// Its MAC address; all zero on InfiniBand.
     pub mac: Mac,
 }
 
@@ -102,12 +102,17 @@ pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Erro
     check_caps(&caps)?;
     set_driver_version(&card, &caps)?;
 
+    // An InfiniBand port has no NIC vport context; a subnet manager configures it, and not its driver.
+    if caps.is_infiniband() {
+        create_event_queues(&card, &caps)?;
+        return Ok(BroughtUp { card: Arc::new(card), caps, mac: Mac([0; 6]) });
+    }
     port::enable_roce(&card, &caps)?;
     create_event_queues(&card, &caps)?;
     let mac = port::address(&card)?;
     port::set_unicast_address(&card, &caps, mac)?;
-    port::set_mtu(&card, &caps)?;
-    port::bring_up(&card, &caps)?;
+    port::set_mtu(&card)?;
+    port::bring_up(&card)?;
     Ok(BroughtUp { card: Arc::new(card), caps, mac })
 }
 

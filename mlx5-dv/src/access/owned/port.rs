@@ -91,9 +91,6 @@ pub(super) fn address(card: &Owned) -> Result<Mac, Error> {
 /// their lists of unicast addresses. Like Linux, this sets both.
 pub(super) fn set_unicast_address(card: &Owned, caps: &Caps, mac: Mac) -> Result<(), CommandError> {
     let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
-    if caps.port_type == 0 {
-        return Ok(());
-    }
     match list_address(card, Some(mac)) {
         Ok(()) => card.done(Step::UnicastList),
         Err(error) => tolerate_refusal(card, error, "the e-switch was not told the function's address")?,
@@ -233,10 +230,7 @@ pub(crate) fn pcie_counters(card: &Owned) -> Result<(McamEnhancedFeatures, Mpcnt
 /// Sets the port's MTU to `Options::mtu`. Without it, raises the MTU to fit RoCE's largest path MTU.
 ///
 /// It is not restored when the card is closed, as on Linux: other functions may use the port.
-pub(super) fn set_mtu(card: &Owned, caps: &Caps) -> Result<(), Error> {
-    if caps.port_type == 0 {
-        return Ok(());
-    }
+pub(super) fn set_mtu(card: &Owned) -> Result<(), Error> {
     let (asked, now) = match (card.options.mtu, mtu(card)) {
         (asked, Ok(now)) => (asked, now),
         (Some(_), Err(error)) => return Err(error.into()),
@@ -274,10 +268,10 @@ fn write_mtu(card: &Owned, mtu: u16) -> Result<(), CommandError> {
 }
 
 /// Brings the port up, if this function may. PRM "PAOS", "QUERY_VPORT_STATE".
-pub(super) fn bring_up(card: &Owned, caps: &Caps) -> Result<(), Error> {
+pub(super) fn bring_up(card: &Owned) -> Result<(), Error> {
     const UP: u8 = 1;
     let state = card.run(&QueryVportStateIn::default(), "")?;
-    if !card.options.port_up || caps.port_type == 0 || state.state() == UP {
+    if !card.options.port_up || state.state() == UP {
         return Ok(());
     }
     let mut paos = PaosReg::default();

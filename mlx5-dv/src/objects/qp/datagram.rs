@@ -10,7 +10,7 @@ use super::QueuePair;
 use super::path::AddressPath;
 use crate::device::Device;
 use crate::error::{Error, Invalid};
-use crate::net::PATH_HEADERS;
+use crate::net::PortInfo;
 use crate::objects::check::{fits, port_exists};
 
 /// Attributes of a queue pair for datagrams.
@@ -114,22 +114,32 @@ const LOG_MOST: u8 = 12;
 /// Log of the length in bytes that every port must carry.
 const LOG_LEAST: u8 = 8;
 
-/// Log of the length in bytes of the longest datagram that fits a port of MTU `mtu`, as register `PMTU` counts.
-pub(crate) fn log_most(mtu: u16) -> Result<u8, Invalid> {
-    let fits = |log: &u8| (1 << log) + PATH_HEADERS <= u32::from(mtu);
+/// Log of the length in bytes of the longest datagram that fits `port`.
+pub(crate) fn log_most(port: &PortInfo) -> Result<u8, Invalid> {
+    let (headers, mtu) = (port.headers(), port.mtu);
+    let fits = |log: &u8| (1 << log) + headers <= u32::from(mtu);
     (LOG_LEAST..=LOG_MOST).rev().find(fits).ok_or_else(|| {
         let (what, payload) = ("the smallest path MTU", 1 << LOG_LEAST);
-        Invalid::PortMtu { what, payload, headers: PATH_HEADERS, mtu, max_mtu: None, syndrome: None }
+        Invalid::PortMtu { what, payload, headers, mtu, max_mtu: None, syndrome: None }
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::Mac;
 
     #[test]
     fn the_longest_datagram_is_a_power_of_two_that_passes_the_port() {
-        assert_eq!([1500 + 22, 4096 + 118, 9000 + 22, 256 + 118].map(|mtu| log_most(mtu).unwrap()), [10, 12, 12, 8]);
-        assert!(matches!(log_most(256 + 117), Err(Invalid::PortMtu { mtu: 373, payload: 256, headers: 118, .. })));
+        let ethernet = |mtu| PortInfo { up: true, admin_up: true, mac: Mac([2; 6]), lid: None, mtu, max_mtu: 0 };
+        let longest = [1500 + 22, 4096 + 118, 9000 + 22, 256 + 118].map(|mtu| log_most(&ethernet(mtu)).unwrap());
+        assert_eq!(longest, [10, 12, 12, 8]);
+        let infiniband = |mtu| PortInfo { lid: Some(7), ..ethernet(mtu) };
+        assert_eq!([256, 2048, 4096].map(|mtu| log_most(&infiniband(mtu)).unwrap()), [8, 11, 12]);
+        assert_eq!([256, 2048, 4096].map(|mtu| infiniband(mtu).path_mtu()), [Some(256), Some(2048), Some(4096)]);
+        assert!(matches!(
+            log_most(&ethernet(256 + 117)),
+            Err(Invalid::PortMtu { mtu: 373, payload: 256, headers: 118, .. })
+        ));
     }
 }

@@ -13,7 +13,6 @@ use super::{QueuePair, ece};
 use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
-use crate::net::PATH_HEADERS;
 use crate::objects::check::{fits, port_exists};
 use crate::objects::mkey::{AccessFlags, check_access};
 use crate::objects::object::Transition;
@@ -142,10 +141,10 @@ impl QueuePair {
             return error.into();
         };
         match (path_mtu.bytes(), self.device().port()) {
-            (Some(payload), Ok(port)) if payload + PATH_HEADERS > u32::from(port.mtu) => Invalid::PortMtu {
+            (Some(payload), Ok(port)) if payload + port.headers() > u32::from(port.mtu) => Invalid::PortMtu {
                 what: "path_mtu",
                 payload,
-                headers: PATH_HEADERS,
+                headers: port.headers(),
                 mtu: port.mtu,
                 max_mtu: Some(port.max_mtu),
                 syndrome: Some(syndrome),
@@ -332,7 +331,7 @@ pub(super) fn path_mtu(device: &Device, wanted: Option<PathMtu>) -> Result<PathM
     }
     let port = device.port()?;
     port.path_mtu().and_then(|bytes| PathMtu::from_bytes(bytes.into())).ok_or_else(|| {
-        let (mtu, max_mtu) = (port.mtu, Some(port.max_mtu));
-        Invalid::PortMtu { what: "path_mtu", payload: 256, headers: PATH_HEADERS, mtu, max_mtu, syndrome: None }.into()
+        let (headers, mtu, max_mtu) = (port.headers(), port.mtu, Some(port.max_mtu));
+        Invalid::PortMtu { what: "path_mtu", payload: 256, headers, mtu, max_mtu, syndrome: None }.into()
     })
 }

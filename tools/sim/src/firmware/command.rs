@@ -235,6 +235,7 @@ commands! {
     QueryL2TableEntry => fixed l2_table::query,
     DeleteL2TableEntry => fixed l2_table::delete,
     QueryVportCounter => fixed vport::query_counter,
+    QueryHcaVportContext => fixed vport::query_hca_context,
     QueryHcaVportPkey => lists vport::query_pkey,
     QueryLag => fixed lag::query,
     QueryRoceAddress => fixed roce::query,

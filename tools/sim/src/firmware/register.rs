@@ -131,10 +131,16 @@ fn paos(f: &mut Function, given: &PaosReg, write: bool) -> Result<PaosReg, Syndr
     Ok(register)
 }
 
-/// Port MTU: of Ethernet frames with their headers, not of a RoCE path. A new `admin_mtu` is in force at once. PRM
-/// `pmtu_reg`.
+/// Port MTU: of Ethernet frames with their headers, not of a RoCE path. A new `admin_mtu` is in force at once. Of an
+/// InfiniBand port it is that of a packet's payload. PRM `pmtu_reg`.
 fn pmtu(f: &mut Function, given: &PmtuReg, write: bool) -> Result<PmtuReg, Syndrome> {
+    const INFINIBAND: u16 = 4096;
     own_port(given.local_port())?;
+    if vport::is_infiniband(f) {
+        let mut register = PmtuReg::ZERO;
+        register.w().local_port(PORT).max_mtu(INFINIBAND).admin_mtu(INFINIBAND).oper_mtu(INFINIBAND);
+        return if write { Err(Syndrome::RegisterReadOnly) } else { Ok(register) };
+    }
     if write {
         if !vport::MTU.contains(&given.admin_mtu()) {
             return Err(Syndrome::PortMtuRange);

@@ -257,6 +257,8 @@ syndromes! {
     0x0d06 VportListAddress BadParameter "the list mixes unicast and multicast addresses, or has an invalid one",
     0x0d07 PkeyTable BadIndex "pkey_index must be 0: the P_Key table has one entry on Ethernet",
     0x0d08 PkeyPort BadParameter "port_num is not the function's port",
+    0x0d09 NotEthernet BadOpcode "the port is InfiniBand: it has no NIC vport context",
+    0x0d0a NotInfiniband BadOpcode "the port is Ethernet: it has no InfiniBand vport context",
 
     // The L2 table.
     0x0d41 NoL2Table BadOpcode "the function does not manage the e-switch: it has no L2 table",

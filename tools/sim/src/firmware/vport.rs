@@ -1,8 +1,8 @@
 //! The function's own vport: context and state. PRM `nic_vport_context`.
 
-use mlx5_prm::caps::CmdHcaCap;
+use mlx5_prm::caps::{CmdHcaCap, PortType};
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext, TrafficCounter};
+use mlx5_prm::ctx::{HcaVportContext, ModifyNicVportFieldSelect, NicVportContext, TrafficCounter};
 use mlx5_prm::layout::Layout;
 
 use super::answer::Answer;
@@ -27,11 +27,22 @@ mod list {
 const ALL_PKEYS: u16 = 0xffff;
 /// The default P_Key, full membership. IBTA 10.9.1.2.
 const DEFAULT_PKEY: u16 = 0xffff;
+/// LID of an InfiniBand port, and of its subnet manager.
+const LID: u16 = 1;
 /// `admin_state`: follows the port's state.
 const ADMIN_AUTO: u8 = 2;
 
 fn own(other_vport: bool, vport_number: u16) -> Result<(), Syndrome> {
     if other_vport || vport_number != 0 { Err(Syndrome::OtherVport) } else { Ok(()) }
+}
+
+/// Whether the port is InfiniBand's. PRM `cmd_hca_cap.port_type`.
+pub(super) fn is_infiniband(f: &Function) -> bool {
+    PortType::from_number(f.nic.firmware.caps.general().port_type().into()) == PortType::Ib
+}
+
+fn on_ethernet(f: &Function) -> Result<(), Syndrome> {
+    if is_infiniband(f) { Err(Syndrome::NotEthernet) } else { Ok(()) }
 }
 
 /// `QUERY_NIC_VPORT_CONTEXT`: the context, and one of its lists.
@@ -41,6 +52,7 @@ pub(super) fn query_context(
     _: &[u8],
     room: usize,
 ) -> Answer<(QueryNicVportContextOut, Vec<u8>)> {
+    on_ethernet(f)?;
     own(command.other_vport(), command.vport_number())?;
     let vport = &f.nic.objects.vport;
     let entries: Vec<[u8; ENTRY]> = match command.allowed_list_type() {
@@ -67,6 +79,7 @@ pub(super) fn modify_context(
     command: &ModifyNicVportContextIn,
     tail: &[u8],
 ) -> Answer<ModifyNicVportContextOut> {
+    on_ethernet(f)?;
     own(command.other_vport(), command.vport_number())?;
     let (select, wanted) = (command.field_select(), command.nic_vport_context());
     let mut vport = f.nic.objects.vport.clone();
@@ -194,6 +207,35 @@ pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> 
     if command.clear() {
         (counters.ethernet, counters.rdma) = (BothWays::default(), BothWays::default());
     }
+    Ok(output)
+}
+
+/// `QUERY_HCA_VPORT_CONTEXT`: that of a port whose subnet manager has done its work. Packets of InfiniBand are not
+/// modelled.
+pub(super) fn query_hca_context(f: &mut Function, command: &QueryHcaVportContextIn) -> Answer<QueryHcaVportContextOut> {
+    /// PortState and PortPhysicalState. IBTA 14.2.5.6.
+    const DOWN: (u8, u8) = (1, 2);
+    const ACTIVE: (u8, u8) = (4, 5);
+    const FOLLOWS: u8 = 2;
+    if !is_infiniband(f) {
+        return Err(Syndrome::NotInfiniband.into());
+    }
+    own(command.other_vport(), command.vport_number())?;
+    if command.port_num() > f.nic.firmware.caps.general().num_ports() {
+        return Err(Syndrome::PkeyPort.into());
+    }
+    let (state, physical) = if f.nic.port.link_up { ACTIVE } else { DOWN };
+    let mut context = HcaVportContext::ZERO;
+    context
+        .w()
+        .vport_state(state)
+        .port_state(state)
+        .port_physical_state(physical)
+        .vport_state_policy(FOLLOWS)
+        .lid(LID)
+        .sm_lid(LID);
+    let mut output = QueryHcaVportContextOut::ZERO;
+    output.w().hca_vport_context(&context);
     Ok(output)
 }
 

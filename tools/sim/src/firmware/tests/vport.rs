@@ -377,3 +377,27 @@ fn there_is_one_partition_and_everyone_is_its_full_member() {
     elsewhere.w().port_num(2);
     assert_eq!(c.refused(&elsewhere), Syndrome::PkeyPort);
 }
+
+#[test]
+fn an_infiniband_port_has_a_context_of_its_own() {
+    let mut c = Client::up();
+    assert_eq!(c.refused(&QueryHcaVportContextIn::default()), Syndrome::NotInfiniband);
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().port_type(0).roce(false);
+    profile.general_current.w().port_type(0).roce(false);
+    let mut c = Client::with(profile);
+    c.bring_up();
+    assert_eq!(c.refused(&QueryNicVportContextIn::default()), Syndrome::NotEthernet);
+    assert_eq!(c.refused(&ModifyNicVportContextIn::default()), Syndrome::NotEthernet);
+    let context = *c.exec(&QueryHcaVportContextIn::default()).unwrap().hca_vport_context();
+    assert_eq!((context.vport_state(), context.lid()), (4, 1));
+    let mut elsewhere = QueryHcaVportContextIn::default();
+    elsewhere.w().port_num(2);
+    assert_eq!(c.refused(&elsewhere), Syndrome::PkeyPort);
+    elsewhere.w().port_num(1).other_vport(true);
+    assert_eq!(c.refused(&elsewhere), Syndrome::OtherVport);
+    let mut mtu = PmtuReg::ZERO;
+    mtu.w().local_port(1).admin_mtu(2048);
+    assert_eq!(register(&mut c, 0x5003, 1, &mtu).unwrap().oper_mtu(), 4096);
+    assert_eq!(register(&mut c, 0x5003, 0, &mtu), Err(Syndrome::RegisterReadOnly));
+}
