@@ -36,6 +36,8 @@ pub struct Device {
     rate_limits: Mutex<BTreeSet<u16>>,
     /// UDP ports of VXLAN that this driver has added.
     vxlan_ports: Mutex<BTreeSet<u16>>,
+    /// Multicast addresses that the function hears.
+    groups: Mutex<Groups>,
     /// The same access as `access`, if this process owns the function.
     owned: Option<Arc<Owned>>,
     access: Arc<dyn Access>,
@@ -64,6 +66,7 @@ impl Device {
             root_flow_tables: Default::default(),
             rate_limits: Default::default(),
             vxlan_ports: Default::default(),
+            groups: Default::default(),
             owned: Some(card),
             access,
         };
@@ -123,6 +126,7 @@ impl Device {
             root_flow_tables: Default::default(),
             rate_limits: Default::default(),
             vxlan_ports: Default::default(),
+            groups: Default::default(),
             owned: None,
             access,
         };
@@ -309,7 +313,8 @@ impl Device {
         Invalid::WrongAccess { what, device: self.name().into(), kernel: true, mend }.into()
     }
 
-    /// Replaces the list of multicast addresses that the function receives, as far as its flow tables accept them. PRM
+    /// Replaces the multicast addresses that the function receives beside those of queues that listen and of
+    /// [memberships](crate::objects::Membership), as far as its flow tables accept them. PRM
     /// "MODIFY_NIC_VPORT_CONTEXT", `allowed_list_type` 1.
     ///
     /// # Errors
@@ -319,7 +324,41 @@ impl Device {
             return Err(self.kernels("multicast addresses", "join groups by its network interface (ip maddr add)"));
         };
         check_groups(groups)?;
-        Ok(port::list_groups(owned, groups)?)
+        Ok(self.change_groups(owned, |all| all.set = groups.to_vec())?)
+    }
+
+    /// Lets the function receive `groups`, which must be multicast, until the result is dropped: their addresses get
+    /// into the vport's list, by which the e-switch brings frames to a virtual function. On DevX the list is the
+    /// kernel's.
+    pub(crate) fn hear(self: &Arc<Self>, groups: &[Mac]) -> Result<Hearing, Error> {
+        check_groups(groups)?;
+        if let Some(owned) = &self.owned {
+            self.change_groups(owned, |all| all.heard.extend_from_slice(groups))?;
+        }
+        Ok(Hearing { groups: groups.to_vec(), device: Arc::clone(self) })
+    }
+
+    /// Changes the multicast addresses that the function receives. On an error they are as before.
+    fn change_groups(&self, owned: &Owned, change: impl FnOnce(&mut Groups)) -> Result<(), CommandError> {
+        let mut groups = lock(&self.groups);
+        let mut changed = groups.clone();
+        change(&mut changed);
+        changed.write(owned, &groups.all())?;
+        *groups = changed;
+        Ok(())
+    }
+
+    /// Ends what [`hear`](Self::hear) began. On an error the card's list is as before, up to the next change.
+    fn stop_hearing(&self, ended: &[Mac]) -> Result<(), Error> {
+        let Some(owned) = &self.owned else { return Ok(()) };
+        let mut groups = lock(&self.groups);
+        let before = groups.all();
+        for mac in ended {
+            if let Some(at) = groups.heard.iter().position(|heard| heard == mac) {
+                groups.heard.remove(at);
+            }
+        }
+        Ok(groups.write(owned, &before)?)
     }
 
     /// Replaces the unicast addresses that the function receives beside [its own](Self::mac), as far as its flow tables
@@ -511,6 +550,52 @@ impl Device {
     fn port_selector(&self) -> u8 {
         let general = self.caps.current::<CmdHcaCap>(CapPage::General);
         u8::from(general.is_some_and(|general| general.num_vhca_ports() > 0))
+    }
+}
+
+/// Multicast addresses that a function hears.
+#[derive(Debug, Clone, Default)]
+struct Groups {
+    /// Those that [`Device::set_multicast`] was given.
+    set: Vec<Mac>,
+    /// Those that objects of this driver hear, one entry for each that does.
+    heard: Vec<Mac>,
+}
+
+impl Groups {
+    /// Each address once.
+    fn all(&self) -> Vec<Mac> {
+        let mut all = Vec::new();
+        for mac in self.set.iter().chain(&self.heard) {
+            if !all.contains(mac) {
+                all.push(*mac);
+            }
+        }
+        all
+    }
+
+    /// Writes the vport's list, if it is not as `before`.
+    fn write(&self, owned: &Owned, before: &[Mac]) -> Result<(), CommandError> {
+        let all = self.all();
+        if all == before { Ok(()) } else { port::list_groups(owned, &all) }
+    }
+}
+
+/// Multicast addresses that a function hears until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Hearing {
+    groups: Vec<Mac>,
+    device: Arc<Device>,
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        // On a dead card nothing is left to be cleared.
+        if let Err(error) = self.device.stop_hearing(&self.groups)
+            && !error.is_dead()
+        {
+            tracing::warn!(%error, "the function's list of multicast addresses is left as it was");
+        }
     }
 }
 

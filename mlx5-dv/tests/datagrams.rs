@@ -8,6 +8,7 @@ use mlx5_dv::objects::{
     DoorbellMode, ExclusiveRegion, InitAttributes, MULTICAST_QPN, Membership, MemoryRegion, Pd, Plain, QpChanges,
     QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue};
 use mlx5_dv::queue::{
     Completion, CompletionQueue, DatagramEndpoint, DatagramOptions, DatagramQueue, DatagramSendQueue, Failure, Full,
     GRH, PostError, ReceiveQueue, RefusedReason, Side, WorkError, WrFlags,
@@ -16,6 +17,7 @@ use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::values::{QpState, ServiceType};
+use mlx5_sim::profile::Profile;
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(20);
 const QKEY: u32 = 0x1111_1111;
@@ -313,6 +315,48 @@ fn a_group_hears_what_is_sent_to_it_as_long_as_it_listens() {
     a.send(&to, b"nobody");
     a.send(&b.handle(&a.device), b"you alone");
     assert_eq!(b.heard().1[GRH..], *b"you alone");
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_function_without_the_eswitch_hears_the_groups_that_its_members_and_listeners_have_between_them() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().eswitch_manager(false);
+    profile.general_current.w().eswitch_manager(false);
+    let sim = Sim::builder().functions(2).profile(profile).build().unwrap();
+    let [mut a, mut b]: [UdEnd; 2] = [0, 1].map(|function| UdEnd::new(&sim.open(function).unwrap(), QKEY));
+    // An IPv6 group, and an IPv4 one.
+    let groups = [
+        [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 7],
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 129, 2, 3],
+    ];
+    let [first, second] = groups.map(|group| Membership::join(&b.qp, group).unwrap());
+    let queue = |device| {
+        let mut queue = EthernetQueue::new(&Pd::alloc(device).unwrap(), EthernetOptions::default()).unwrap();
+        queue.listen(&groups.map(|group| AddressPath::group(group).unwrap().mac)).unwrap();
+        queue
+    };
+    let hears = |a: &mut UdEnd, b: &mut UdEnd, text: &[u8]| {
+        b.receive(2);
+        for group in groups {
+            let path = AddressPath { udp_sport: Some(0xc123), ..AddressPath::group(group).unwrap() };
+            let to = AddressHandle::new(&a.device, &path, MULTICAST_QPN, QKEY).unwrap();
+            a.send(&to, text);
+            let heard = b.heard().1;
+            assert_eq!(heard[GRH..], *text);
+        }
+    };
+    hears(&mut a, &mut b, b"joined");
+    let listener = queue(&b.device);
+    hears(&mut a, &mut b, b"both");
+    drop(listener);
+    hears(&mut a, &mut b, b"joined still");
+    b.device.set_multicast(&[]).unwrap();
+    hears(&mut a, &mut b, b"the set ones are others");
+    // Refused: it is in the group already. The group is still heard.
+    Membership::join(&b.qp, groups[0]).unwrap_err();
+    hears(&mut a, &mut b, b"as before");
+    drop([first, second]);
     assert_eq!(sim.violations(), []);
 }
 

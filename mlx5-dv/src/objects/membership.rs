@@ -9,6 +9,7 @@ use mlx5_prm::values::ServiceType;
 use super::object::Object;
 use super::qp::QueuePair;
 use super::qp::path::AddressPath;
+use crate::device::Hearing;
 use crate::error::{CommandError, Error, Invalid};
 
 /// Destination queue pair of datagrams to a group.
@@ -16,6 +17,9 @@ pub const MULTICAST_QPN: u32 = 0xff_ffff;
 
 /// A queue pair for datagrams in a multicast group: it receives what is sent to the group's GID, if the Q_Key is its
 /// own. Dropping it leaves the group. PRM "ATTACH_TO_MCG".
+///
+/// An owned function also receives frames to the group's MAC address meanwhile: by its list of these, the e-switch
+/// brings frames to a virtual function.
 ///
 /// A sender's destination is [`AddressPath::group`] and [`MULTICAST_QPN`]; it need not be a member. A switch that
 /// watches group membership (IGMP, MLD snooping) must also be told of the group. The card does not do that: on `devx:`,
@@ -26,6 +30,7 @@ pub const MULTICAST_QPN: u32 = 0xff_ffff;
 pub struct Membership {
     gid: [u8; 16],
     object: Object,
+    _hearing: Hearing,
     qp: Arc<QueuePair>,
 }
 
@@ -43,12 +48,11 @@ impl Membership {
     /// it is in the group already.
     pub fn join(qp: &Arc<QueuePair>, gid: [u8; 16]) -> Result<Self, Error> {
         qp.must_be(&[ServiceType::Ud], "Membership::join", "QpOptions::datagrams")?;
-        if AddressPath::group(gid).is_none() {
+        let path = AddressPath::group(gid).ok_or_else(|| {
             let what = "the GID of a Membership".into();
-            return Err(
-                Invalid::Requires { what, requires: "that of a group: ff00::/8 or ::ffff:224.0.0.0/100" }.into()
-            );
-        }
+            Invalid::Requires { what, requires: "that of a group: ff00::/8 or ::ffff:224.0.0.0/100" }
+        })?;
+        let hearing = qp.device().hear(&[path.mac])?;
         let mut attach = AttachToMcgIn::default();
         attach.w().qpn(qp.qpn()).multicast_gid(&gid);
         let (object, _) = Object::create(qp.device(), &attach, "a multicast group", |_| {
@@ -56,7 +60,7 @@ impl Membership {
             end.w().qpn(qp.qpn()).multicast_gid(&gid);
             (end, format!("a multicast group of QP {:#x}", qp.qpn()))
         })?;
-        Ok(Membership { gid, object, qp: Arc::clone(qp) })
+        Ok(Membership { gid, object, _hearing: hearing, qp: Arc::clone(qp) })
     }
 
     /// The group.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::device::{Device, check_groups};
+use crate::device::{Device, Hearing, check_groups};
 use crate::error::Error;
 use crate::net::{Mac, Promiscuous};
 use crate::objects::{FlowGroup, FlowMatch, FlowMatcher, FlowRule, FlowTable, Tir};
@@ -35,6 +35,7 @@ pub(super) fn addresses(device: &Device, groups: &[Mac]) -> Result<Vec<Mac>, Err
 /// Rules that bring frames to queues, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Listening {
+    _hearing: Option<Hearing>,
     _rules: Vec<FlowRule>,
     is_promiscuous: bool,
     device: Arc<Device>,
@@ -86,9 +87,10 @@ impl Listening {
             }
             start = end;
         }
-        let listening = Listening { _rules: rules, is_promiscuous: false, device: Arc::clone(device) };
         // Broadcast counts as multicast here: Linux lists it, too.
-        device.set_multicast(&addresses[1..])?;
+        let hearing = Some(device.hear(&addresses[1..])?);
+        let listening =
+            Listening { _hearing: hearing, _rules: rules, is_promiscuous: false, device: Arc::clone(device) };
         table.set_root()?;
         Ok(listening)
     }
@@ -101,27 +103,18 @@ impl Listening {
                 rules.push(FlowRule::beside_kernel(&matcher, matched, tir)?);
             }
         }
-        Ok(Listening { _rules: rules, is_promiscuous: false, device: Arc::clone(device) })
+        Ok(Listening { _hearing: None, _rules: rules, is_promiscuous: false, device: Arc::clone(device) })
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if !self.device.is_owned() {
-            return;
+        // On a dead card nothing is left to be cleared.
+        if self.is_promiscuous
+            && let Err(error) = self.device.set_promiscuous(Promiscuous::empty())
+            && !error.is_dead()
+        {
+            tracing::warn!(%error, "the function's promiscuous mode is left as it was");
         }
-        clear(self.device.set_multicast(&[]), "list of multicast addresses");
-        if self.is_promiscuous {
-            clear(self.device.set_promiscuous(Promiscuous::empty()), "promiscuous mode");
-        }
-    }
-}
-
-/// Logs what could not be cleared. On a dead card nothing is left to be.
-fn clear(cleared: Result<(), Error>, what: &str) {
-    if let Err(error) = cleared
-        && !error.is_dead()
-    {
-        tracing::warn!(%error, "the function's {what} is left as it was");
     }
 }

@@ -3,8 +3,9 @@
 //! The switch in front of a port forwards unicast frames by what drivers have configured: by the L2 table
 //! (`SET_L2_TABLE_ENTRY`) for a function that manages the e-switch, by the unicast list of the vport context for
 //! others; on a card the e-switch's manager would copy that list to the L2 table. Multicast and broadcast frames reach
-//! each function whose vport context lists the address, or that has a queue pair in the group. Without configuration, a
-//! function receives nothing.
+//! each function whose vport context lists the address, and a function that manages the e-switch also those of groups
+//! with queue pairs of it. To others the manager's rules bring what their lists have (Linux
+//! `esw_update_vport_addr_list`). Without configuration, a function receives nothing.
 
 use crate::function::Function;
 use crate::transport::packet::Mac;
@@ -32,7 +33,10 @@ pub(super) fn claim(function: &Function, destination: Mac) -> Claim {
         None => vport.unicast.contains(&destination),
     };
     let hears = match is_group {
-        true => vport.hears_group(destination) || objects.groups.has_address(destination),
+        true => {
+            let is_manager = objects.l2_table.is_some();
+            vport.hears_group(destination) || is_manager && objects.groups.has_address(destination)
+        }
         false => vport.is_promiscuous(),
     };
     match (is_own, hears) {

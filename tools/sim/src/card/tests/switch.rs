@@ -109,6 +109,22 @@ fn a_group_reaches_who_lists_it_who_has_a_member_and_who_wants_all_groups() {
     assert!(received(&mut functions[2]).is_empty());
 }
 
+#[test]
+fn a_member_on_a_function_that_manages_no_switch_hears_its_group_if_the_function_does() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().eswitch_manager(false);
+    let mut functions = functions(1);
+    functions.push(Function::new(1, profile, Strict::on(), Faults::new()));
+    functions[1].nic.objects.groups.attach(gid_of_ipv4([239, 129, 2, 3]), 7);
+    let group = [1, 0, 0x5e, 1, 2, 3];
+    for (listed, heard) in [(vec![], 0), (vec![group], 1)] {
+        functions[1].nic.objects.vport.multicast = listed;
+        send(&mut functions[0], ethernet(group), &Faults::new());
+        Wire::new().exchange(&mut functions);
+        assert_eq!(received(&mut functions[1]).len(), heard);
+    }
+}
+
 fn filtered(functions: &[Function]) -> Vec<u64> {
     functions.iter().map(|function| function.nic.port.counters.filtered).collect()
 }
