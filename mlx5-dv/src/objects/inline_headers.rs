@@ -68,12 +68,12 @@ fn transport(start: &[u8]) -> usize {
     }
 }
 
-/// End of the TCP or UDP header of a frame that starts with `start`; `None` if there is none, or `start` ends before
-/// it.
-pub(crate) fn transport_end(start: &[u8]) -> Option<usize> {
+/// End of the TCP or UDP header of a frame that starts with `start`, and whether it is UDP's; `None` if there is none,
+/// or `start` ends before it.
+pub(crate) fn transport_end(start: &[u8]) -> Option<(usize, bool)> {
     let (_, protocol) = network(start);
     let end = transport(start);
-    (matches!(protocol, Some(TCP | UDP)) && end <= start.len()).then_some(end)
+    (matches!(protocol, Some(TCP | UDP)) && end <= start.len()).then_some((end, protocol == Some(UDP)))
 }
 
 #[cfg(test)]

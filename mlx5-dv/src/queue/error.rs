@@ -200,6 +200,17 @@ pub enum PostError {
         /// The most.
         most: usize,
     },
+    /// A UDP packet to divide whose last part would be shorter: the card gives all datagrams one length.
+    #[error(
+        "a UDP packet of {given} bytes beside its headers to divide into datagrams of {mss}, of which it must be a \
+         multiple: send the last bytes as a frame of their own"
+    )]
+    UnequalDatagrams {
+        /// Its bytes without headers.
+        given: u64,
+        /// Bytes of a part.
+        mss: u16,
+    },
     /// Headers of a packet to divide that do not end with its TCP or UDP header.
     #[error("{given} bytes of headers of a packet to divide, which must be all of them, up to TCP's or UDP's end")]
     LargeSendHeaders {

@@ -103,7 +103,7 @@ fn a_tcp_packet_becomes_frames_in_sequence() {
 fn a_udp_packet_becomes_datagrams_of_their_own() {
     let (sim, mut here, mut there) = two_of(Sim::builder(), options());
     let headers = udp(&here, there.device.mac());
-    let payload: Vec<u8> = (0..3000u32).map(|at| (at * 3) as u8).collect();
+    let payload: Vec<u8> = (0..4200u32).map(|at| (at * 3) as u8).collect();
     there.post(3);
     post(&mut here, &[&headers[..], &payload].concat(), headers.len(), 1400).unwrap();
     for part in payload.chunks(1400) {
@@ -134,6 +134,9 @@ fn what_cannot_be_divided_is_refused_by_name() {
         assert_eq!(refused(&packet, len, given), PostError::SegmentLength { given, most });
     }
     assert_eq!(refused(&headers, len, 1000), PostError::LargeSendLength { given: 0, most: 1 << 18 });
+    let datagrams = udp(&there, there.device.mac());
+    let unequal = PostError::UnequalDatagrams { given: 3000, mss: 1400 };
+    assert_eq!(refused(&[&datagrams[..], &[5; 3000]].concat(), datagrams.len(), 1400), unequal);
     let arp = [&ethernet(&there, there.device.mac(), 0x0806)[..], &[0; 60]].concat();
     assert_eq!(refused(&arp, 18, 1000), PostError::LargeSendHeaders { given: 18 });
     end(sim, [here, there], &[]);

@@ -19,7 +19,7 @@ use crate::queue::error::PostError;
 use crate::timestamp::Timestamp;
 
 /// Inline bytes in the Ethernet segment itself.
-const IN_SEGMENT: usize = 2;
+pub(super) const IN_SEGMENT: usize = 2;
 
 bitflags::bitflags! {
     /// Flags of a frame.

@@ -1,25 +1,35 @@
 //! Packets that the card divides into frames: large sends (TSO). PRM "Ethernet Segment", `mss`.
 
-use mlx5_prm::wqe::{EthSeg, WqeOpcode};
+use mlx5_prm::wqe::{EthSeg, SEGMENT, WqeOpcode};
 use uar::SendDoorbell;
 
 use super::SendBatch;
-use super::ethernet::{FrameFlags, Frames, segments_of, store};
+use super::ethernet::{FrameFlags, Frames, IN_SEGMENT, segments_of, store};
 use super::ring::Room;
 use super::wqe::{Head, Request};
 use crate::memory::DataSegment;
 use crate::objects::transport_end;
 use crate::queue::error::PostError;
 
+/// Bytes of UDP's header, and of it from the length on.
+const UDP_HEADER: u16 = 8;
+const FROM_UDP_LENGTH: usize = 4;
+
 /// The headers of a packet that the card divides.
 pub(super) struct Large<'a> {
     pub(super) headers: &'a [u8],
-    /// Where they end, by what is in them.
-    pub(super) end: Option<usize>,
+    /// Where they end, by what is in them, and whether with UDP's header.
+    pub(super) end: Option<(usize, bool)>,
     pub(super) mss: u16,
     /// What the card does, beside dividing.
     pub(super) segment: EthSeg,
     pub(super) queue: &'a Frames,
+}
+
+impl Large<'_> {
+    fn is_udp(&self) -> bool {
+        self.end.is_some_and(|(_, is_udp)| is_udp)
+    }
 }
 
 impl Head for Large<'_> {
@@ -35,12 +45,15 @@ impl Head for Large<'_> {
         if given > limits.inline_bytes.into() {
             return Err(PostError::InlineTooLong { given, most: limits.inline_bytes.into() });
         }
-        if self.end != Some(given) {
+        if self.end.map(|(end, _)| end) != Some(given) {
             return Err(PostError::LargeSendHeaders { given });
         }
         let most = limits.longest.saturating_sub(given);
         if self.mss == 0 || usize::from(self.mss) > most {
             return Err(PostError::SegmentLength { given: self.mss, most });
+        }
+        if self.is_udp() && !payload.is_multiple_of(self.mss.into()) {
+            return Err(PostError::UnequalDatagrams { given: payload, mss: self.mss });
         }
         if payload == 0 || payload > limits.large_send.into() {
             return Err(PostError::LargeSendLength { given: payload, most: limits.large_send.into() });
@@ -52,15 +65,23 @@ impl Head for Large<'_> {
         let mut segment = self.segment;
         segment.w().mss(self.mss);
         store(segment, self.headers, room, at);
+        if self.is_udp() {
+            // The card sets the length of IP, not of UDP.
+            let place = SEGMENT - IN_SEGMENT + self.headers.len() - FROM_UDP_LENGTH;
+            room.store_bytes(at + place / SEGMENT, place % SEGMENT, &self.mss.saturating_add(UDP_HEADER).to_be_bytes());
+        }
     }
 }
 
 impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
-    /// Sends a TCP or UDP packet that the card divides into frames of `mss` bytes beside their headers; the last may be
-    /// shorter. `headers`, copied into the WQE, are those of the packet: Ethernet, IPv4 or IPv6, and TCP or UDP with
-    /// their options. Each frame begins with a copy, in which the card sets lengths, checksums, IPv4's identification,
-    /// TCP's sequence number, and those of TCP's flags that belong to the first or last alone. `elements` are the
-    /// payload, at most [`Sq::largest_packet`](crate::objects::Sq::largest_packet) bytes.
+    /// Sends a TCP or UDP packet that the card divides into frames of `mss` bytes beside their headers; of TCP, the
+    /// last may be shorter. `headers`, copied into the WQE, are those of the packet: Ethernet, IPv4 or IPv6, and TCP or
+    /// UDP with their options. Each frame begins with a copy, in which the card sets IP's length, checksums, IPv4's
+    /// identification, TCP's sequence number, and those of TCP's flags that belong to the first or last alone.
+    /// `elements` are the payload, at most [`Sq::largest_packet`](crate::objects::Sq::largest_packet) bytes.
+    ///
+    /// The card leaves UDP's length as it is in the WQE, where this call sets it. So all datagrams have the same
+    /// length: `elements` must be a multiple of `mss`. Send what is left as a frame of its own, as Linux does.
     ///
     /// Of `flags` only `SIGNALLED` and `SELDOM` matter: checksums are always the card's.
     ///

@@ -112,9 +112,9 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     }
 
     /// As [`send_large`](Self::send_large), for a TCP or UDP packet in a tunnel: `headers` are all up to the end of the
-    /// inner transport header, as `tunnel` says. In each frame the card sets the outer lengths and IPv4 fields as well,
-    /// and the outer UDP checksum only with [`FrameFlags::L4_CHECKSUM`]: without it, each frame has the one in
-    /// `headers`, such as 0 for none.
+    /// inner transport header, as `tunnel` says. In each frame the card sets the outer lengths, of UDP, too, and IPv4
+    /// fields as well, and the outer UDP checksum only with [`FrameFlags::L4_CHECKSUM`]: without it, each frame has the
+    /// one in `headers`, such as 0 for none.
     ///
     /// # Errors
     /// As for [`send_in_tunnel`](Self::send_in_tunnel) and [`send_large`](Self::send_large).
@@ -135,7 +135,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         let request = Request { opcode: WqeOpcode::Lso, wr_id, flags: wr_flags, imm: 0 };
         let checksums = FrameFlags::L3_CHECKSUM | FrameFlags::INNER | flags & FrameFlags::L4_CHECKSUM;
         let segment = segment(tunnel, checksums, is_told);
-        let end = tunnel.has_transport().then(|| tunnel.len());
+        let end = tunnel.has_transport().then(|| (tunnel.len(), tunnel.inner.is_udp));
         self.post_elements(request, Large { headers, end, mss, segment, queue: self.service }, elements)
     }
 }

@@ -30,6 +30,8 @@ pub(crate) enum Indivisible {
 pub(crate) struct Segments {
     packet: Vec<u8>,
     layers: Layers,
+    /// Offset of the UDP header in front of the payload.
+    udp: Option<usize>,
     header_len: usize,
     size: usize,
     checks_tunnel: bool,
@@ -41,7 +43,8 @@ impl Segments {
     /// Divides what `packet` has behind its header into segments of at most `size` bytes, each after a copy of the
     /// header, whose layers are given. Sets lengths, identifications, sequence number and flags of each segment, and
     /// always inserts checksums; that of UDP around a tunnel only if `checks_tunnel`, as it may be the same for all
-    /// segments.
+    /// segments. The length of the UDP header in front of the payload stays: drivers set it to that of a segment, and
+    /// make all segments equal (mlx5e_udp_gso_handle_tx_skb, and Linux's GSO_PARTIAL for UDP).
     pub(crate) fn new(
         layers: Layers,
         packet: Vec<u8>,
@@ -53,9 +56,19 @@ impl Segments {
             return Err(Indivisible::Size);
         }
         let l4 = layers.inner.as_ref().unwrap_or(&layers.outer).l4;
-        l4.filter(|l4| l4.at + l4.header_len == header_len).ok_or(Indivisible::Headers)?;
+        let l4 = l4.filter(|l4| l4.at + l4.header_len == header_len).ok_or(Indivisible::Headers)?;
         let count = packet.len().saturating_sub(header_len).div_ceil(size).max(1);
-        Ok(Segments { packet, layers, header_len, size, checks_tunnel, count, next: 0 })
+        let udp = (!l4.is_tcp).then_some(l4.at);
+        Ok(Segments { packet, layers, udp, header_len, size, checks_tunnel, count, next: 0 })
+    }
+
+    /// Of a UDP packet, the length in its header; and whether it is that of each segment.
+    pub(crate) fn udp_length(&self) -> Option<(u16, bool)> {
+        const UDP_HEADER: usize = 8;
+        let length =
+            self.packet.get(self.udp? + UDP_LENGTH..)?.first_chunk().map(|length| u16::from_be_bytes(*length))?;
+        let payload = self.packet.len() - self.header_len;
+        Some((length, usize::from(length) == self.size + UDP_HEADER && payload == self.count * self.size))
     }
 }
 
@@ -72,6 +85,10 @@ impl Iterator for Segments {
         let part = &payload[number * size..payload.len().min((number + 1) * size)];
         let mut frame = [header, part].concat();
         let outer = set_lengths(&mut frame, &self.layers.outer, number as u16);
+        if let Some(udp) = outer.l4.filter(|l4| !l4.is_tcp && self.layers.inner.is_some()) {
+            let len = frame.len() - udp.at;
+            put(&mut frame[udp.at..], UDP_LENGTH, len as u16);
+        }
         let inner = self.layers.inner.map(|inner| set_lengths(&mut frame, &inner, number as u16));
         if let Some(tcp) = inner.unwrap_or(outer).l4.filter(|l4| l4.is_tcp) {
             set_tcp(&mut frame[tcp.at..], (number * size) as u32, number == 0, self.next == self.count);
@@ -84,14 +101,10 @@ impl Iterator for Segments {
     }
 }
 
-/// Sets the lengths of a layer up to the frame's end, and IPv4's identification.
+/// Sets the length of a layer's packet, which ends with the frame, and IPv4's identification.
 fn set_lengths(frame: &mut [u8], layer: &Layer, number: u16) -> Layer {
     let ip = Ip { len: frame.len() - layer.ip.at, ..layer.ip };
     set_ip(&mut frame[ip.at..], ip.is_v4, ip.len, number);
-    if let Some(l4) = layer.l4.filter(|l4| !l4.is_tcp) {
-        let len = frame.len() - l4.at;
-        put(&mut frame[l4.at..], UDP_LENGTH, len as u16);
-    }
     Layer { ip, ..*layer }
 }
 

@@ -174,13 +174,14 @@ fn a_large_packet_becomes_segments_that_another_implementation_accepts() {
 }
 
 #[test]
-fn ipv4_segments_are_numbered_and_udp_segments_know_their_lengths() {
+fn ipv4_segments_are_numbered_and_udp_segments_keep_their_length() {
     let mut frames = Vec::new();
-    divide(&udp(b""), &[7; 25], 10, |frame| frames.push(frame)).unwrap();
+    // A header with the length of a segment.
+    divide(&udp(&[7; 10])[..42], &[7; 30], 10, |frame| frames.push(frame)).unwrap();
     let ids: Vec<_> = frames.iter().map(|frame| u16::from_be_bytes([frame[18], frame[19]])).collect();
     assert_eq!(ids, [0, 1, 2]);
     let lengths: Vec<_> = frames.iter().map(|frame| u16::from_be_bytes([frame[38], frame[39]])).collect();
-    assert_eq!(lengths, [18, 18, 13]);
+    assert_eq!(lengths, [18; 3]);
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub const WQE_RESERVED: &str = "reserved bits set in a WQE";
 pub const WQE_OPCODE: &str = "opcode not supported";
 /// The software parser's offsets in an Ethernet segment name no such headers, or the queue has no `allow_swp`.
 pub const SOFTWARE_PARSER: &str = "software parser's offsets name no such headers";
+/// A large send of UDP whose header does not have the length of each datagram, `mss` and 8, or whose last datagram is
+/// shorter: the card does not set the length.
+pub const UDP_LENGTH: &str = "UDP length of a large send is not that of its datagrams";
 /// More WQEBBs posted than the send queue has: WQEs were overwritten before they completed.
 pub const SEND_OVERRUN: &str = "send queue overrun";
 /// More WQEs posted than the receive queue has.

@@ -44,7 +44,15 @@ pub(super) fn divide(
     header_len: usize,
 ) -> Result<Segments, WrongHeaders> {
     let layers = layers(sq, nic, eth, &packet[..header_len])?.ok_or(WrongHeaders)?;
-    Segments::new(layers, packet, header_len, eth.mss().into(), eth.l4_csum()).map_err(|_| WrongHeaders)
+    let segments = Segments::new(layers, packet, header_len, eth.mss().into(), eth.l4_csum());
+    let segments = segments.map_err(|_| WrongHeaders)?;
+    if let Some((length, false)) = segments.udp_length() {
+        nic.strict.report(rules::UDP_LENGTH, || {
+            let mss = eth.mss();
+            format!("SQ {:#x}, WQE {:#x}: length {length}, mss {mss}, and what is sent", sq.sqn, sq.fetched)
+        });
+    }
+    Ok(segments)
 }
 
 fn insert_checksums(sq: &Sq, nic: &Nic, eth: &EthSeg, frame: &mut [u8]) -> Result<(), WrongHeaders> {

@@ -407,23 +407,16 @@ fn checksums_and_a_vlan_tag_are_put_in_and_the_tag_is_taken_off_again() {
     assert_eq!(rig.client.violations(), [""; 0]);
 }
 
-#[test]
-fn a_large_send_arrives_as_segments() {
-    let mut rig = Rig::new();
-    rig.post_receives(4);
-    let mac = rig.client.f.nic.objects.vport.mac();
-    let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
-    let mut header = Vec::new();
-    builder.tcp(1, 2, 100, 1000).ack(1).write(&mut header, &[]).unwrap();
-    let payload: Vec<u8> = (0..2500u32).map(|at| at as u8).collect();
+/// Sends `payload` behind `header`, which is inlined, as segments of 1000 bytes.
+fn post_large(rig: &mut Rig, header: &[u8], payload: &[u8]) {
     let buffer = rig.buffer(0);
-    rig.client.write(buffer, &payload);
+    rig.client.write(buffer, payload);
     // The header is inline: two bytes in the Ethernet segment, the rest in the following segments.
     let mut eth = EthSeg::ZERO;
     eth.w().mss(1000).inline_hdr_sz(header.len() as u16);
     eth.w().inline_hdr_start(u16::from_be_bytes([header[0], header[1]]));
     let mut data = DataSeg::ZERO;
-    data.w().byte_count(2500).lkey(rig.key).addr(buffer);
+    data.w().byte_count(payload.len() as u32).lkey(rig.key).addr(buffer);
     let mut inline = header[2..].to_vec();
     inline.resize(inline.len().next_multiple_of(16), 0);
     let ds = 2 + inline.len() / 16 + 1;
@@ -434,12 +427,46 @@ fn a_large_send_arrives_as_segments() {
     rig.client.write(rig.parents.doorbells + 132, &(wqe.len().div_ceil(64) as u32).to_be_bytes());
     engine::send_doorbell(&mut rig.client.f, rig.parents.uar, u64::from_be_bytes(*wqe.first_chunk().unwrap()));
     while engine::run(&mut rig.client.f) {}
+}
+
+#[test]
+fn a_large_send_arrives_as_segments() {
+    let mut rig = Rig::new();
+    rig.post_receives(4);
+    let mac = rig.client.f.nic.objects.vport.mac();
+    let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+    let mut header = Vec::new();
+    builder.tcp(1, 2, 100, 1000).ack(1).write(&mut header, &[]).unwrap();
+    let payload: Vec<u8> = (0..2500u32).map(|at| at as u8).collect();
+    post_large(&mut rig, &header, &payload);
     let done = rig.polls();
     let lengths: Vec<_> = done[1..].iter().map(|cqe| cqe.byte_cnt() as usize - header.len()).collect();
     assert_eq!(lengths, [1000, 1000, 500]);
     assert!(done[1..].iter().all(|cqe| cqe.l3_ok() && cqe.l4_ok()));
     assert_eq!(rig.client.read(rig.buffer(34) + header.len() as u64, 500), payload[2000..]);
     assert_eq!(rig.client.violations(), [""; 0]);
+}
+
+/// As Linux's drivers do: mlx5e_udp_gso_handle_tx_skb, and GSO_PARTIAL for what is left.
+#[test]
+fn the_length_of_datagrams_of_a_large_send_is_the_drivers() {
+    const UDP_LENGTH: usize = 38;
+    for (given, payload, is_right) in
+        [(1008u16, 2000, true), (0, 2000, false), (2008, 2000, false), (1008, 2500, false)]
+    {
+        let mut rig = Rig::new();
+        rig.post_receives(4);
+        let mac = rig.client.f.nic.objects.vport.mac();
+        let (mut header, source) = (Vec::new(), [2, 0, 0, 0, 0, 9]);
+        let builder = etherparse::PacketBuilder::ethernet2(source, mac).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+        builder.udp(1, 2).write(&mut header, &[]).unwrap();
+        header[UDP_LENGTH..UDP_LENGTH + 2].copy_from_slice(&given.to_be_bytes());
+        post_large(&mut rig, &header, &vec![7; payload]);
+        assert_eq!(rig.polls().len(), 1 + payload.div_ceil(1000));
+        assert_eq!(rig.client.read(rig.buffer(32) + UDP_LENGTH as u64, 2), given.to_be_bytes());
+        let rules: &[_] = if is_right { &[] } else { &[rules::UDP_LENGTH] };
+        assert_eq!(rig.client.violations(), rules, "{given}, {payload}");
+    }
 }
 
 #[test]
