@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mlx5_prm::caps::CmdHcaCap;
+use mlx5_prm::caps::{CmdHcaCap, CmdHcaCap2};
 use mlx5_prm::cmd::{CreateRqIn, DestroyRqIn, ModifyRqIn, QueryRqIn};
 use mlx5_prm::ctx::{QueueState, Rqc, Wq, WqType};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
@@ -53,6 +53,8 @@ setters! {
 }
 
 /// How the buffer of each receive of a striding queue is cut. A packet takes whole strides. PRM "Striding RQ".
+///
+/// A buffer has at least 2 to the power of `log_min_stride_wqe_sz` bytes; 16 KiB on a card that does not announce it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Strides {
@@ -86,7 +88,7 @@ impl Strides {
         if self.two_byte_shift { 2 } else { 0 }
     }
 
-    fn check(&self, general: &CmdHcaCap) -> Result<(), Error> {
+    fn check(&self, general: &CmdHcaCap, general_2: Option<CmdHcaCap2>) -> Result<(), Error> {
         if !general.striding_rq() {
             let what = "striding receive queues".into();
             return Err(Error::Unsupported { what, capability: "striding_rq" });
@@ -94,7 +96,17 @@ impl Strides {
         let (least, capability) =
             if general.ext_stride_num_range() { (8, "log_wqe_num_of_strides") } else { (512, "ext_stride_num_range") };
         power_of_two("bytes of a stride", self.bytes, 64, 8192, "log_wqe_stride_size")?;
-        Ok(power_of_two("strides of a buffer", self.count, least, 1 << 15, capability)?)
+        power_of_two("strides of a buffer", self.count, least, 1 << 15, capability)?;
+        let log_least = match general_2.map_or(0, |caps| caps.log_min_stride_wqe_sz()) {
+            0 => LOG_LEAST_BUFFER,
+            announced => announced.into(),
+        };
+        let (given, limit) = (self.buffer() as u64, 1 << log_least..=MOST_BUFFER);
+        if !limit.contains(&given) {
+            let invalid = Invalid::out_of_range("bytes of a buffer", given, limit, "log_min_stride_wqe_sz");
+            return Err(invalid.mend("use more strides, or longer ones").into());
+        }
+        Ok(())
     }
 
     /// Sets the fields of a queue's context. PRM `wq`: 0 means strides of 64 bytes, and 512 strides; 10 to 15 mean
@@ -106,6 +118,10 @@ impl Strides {
         wq.w().two_byte_shift_en(self.two_byte_shift);
     }
 }
+
+/// log2 of the least bytes of all strides on a card without `log_min_stride_wqe_sz`, as DPDK takes it; and the most.
+const LOG_LEAST_BUFFER: u32 = 14;
+const MOST_BUFFER: u64 = 8192 << 15;
 
 /// `Ok` for a power of two from `least` to `most`.
 fn power_of_two(
@@ -222,7 +238,7 @@ impl Rq {
             one_device("a receive queue and its counter", device, [counter.device()])?;
         }
         if let Some(strides) = options.strides {
-            strides.check(&general)?;
+            strides.check(&general, device.caps().general_2())?;
         }
         let (log_size, log_stride) = options.layout(&general)?;
         let memory = RingMemory::new(pd, 1 << (log_size + log_stride), 0)?;

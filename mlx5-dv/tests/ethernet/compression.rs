@@ -9,7 +9,7 @@ use mlx5_open::Sim;
 use mlx5_sim::dma::Purpose;
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{EthernetEnd, SOON, refusal};
+use crate::ends::{EthernetEnd, SOON, of_small_strides, refusal};
 
 const FORMS: [Compression; 5] = [
     Compression::Hash,
@@ -82,7 +82,7 @@ fn sixteen_packets_cost_three_entries_in_every_form() {
         let sim = Sim::builder().functions(2).build().unwrap();
         let mut here = sender(&sim);
         let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
-        let mut there = StridingQueue::compressed(&pd, options(Strides::new(64, 64)), form).unwrap();
+        let mut there = StridingQueue::compressed(&pd, options(Strides::new(64, 256)), form).unwrap();
         there.listen(&[]).unwrap();
         let sent = frames(&here, &there, &[60, 64, 100, 128, 129, 60, 199, 14, 60, 61, 62, 63, 64, 65, 66, 67]);
         send_together(&sim, &mut here, &sent);
@@ -134,7 +134,7 @@ fn bursts_go_round_the_ring() {
         }
     }
     for form in FORMS.map(Some).into_iter().chain([None]) {
-        let sim = Sim::builder().functions(2).build().unwrap();
+        let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
         let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
         let options = options(Strides::new(64, 16));
         match form {
@@ -151,7 +151,8 @@ fn a_burst_has_nothing_of_before_a_reset() {
     let sim = Sim::builder().functions(2).build().unwrap();
     let mut here = sender(&sim);
     let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
-    let mut there = StridingQueue::compressed(&pd, options(Strides::new(64, 64)), Compression::ChecksumStride).unwrap();
+    let mut there =
+        StridingQueue::compressed(&pd, options(Strides::new(64, 256)), Compression::ChecksumStride).unwrap();
     there.listen(&[]).unwrap();
     let old = frames(&here, &there, &[100; 20]);
     send_together(&sim, &mut here, &old);
@@ -180,7 +181,7 @@ fn a_burst_has_nothing_of_before_a_reset() {
 #[test]
 fn blocks_of_all_lengths_go_round_the_ring() {
     for form in FORMS {
-        let sim = Sim::builder().functions(2).build().unwrap();
+        let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
         let mut here = sender(&sim);
         let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
         let mut there = StridingQueue::compressed(&pd, options(Strides::new(64, 16)), form).unwrap();
@@ -203,7 +204,7 @@ fn a_reset_in_the_middle_of_a_block_leaves_nothing_of_it() {
     let sim = Sim::builder().functions(2).build().unwrap();
     let mut here = sender(&sim);
     let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
-    let mut there = StridingQueue::compressed(&pd, options(Strides::new(64, 64)), Compression::Checksum).unwrap();
+    let mut there = StridingQueue::compressed(&pd, options(Strides::new(64, 256)), Compression::Checksum).unwrap();
     there.listen(&[]).unwrap();
     let old = frames(&here, &there, &[100; 20]);
     send_together(&sim, &mut here, &old);

@@ -8,11 +8,19 @@ use mlx5_dv::queue::Done;
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameCompletion};
 use mlx5_dv::{Device, Error, Mac};
 use mlx5_open::{Builder, Sim};
+use mlx5_sim::profile::Profile;
 
 /// Limit for everything that must succeed.
 pub const SOON: Duration = Duration::from_secs(20);
 /// Size of a buffer in bytes: more than a frame with an MTU of 1500.
 pub const BUFFER: usize = 2048;
+
+/// A card whose striding queues take buffers of 512 bytes, which few frames fill.
+pub fn of_small_strides() -> Profile {
+    let mut profile = Profile::connectx5();
+    profile.general_2.w().log_min_stride_wqe_sz(9);
+    profile
+}
 
 /// A function with memory for frames.
 pub struct EthernetEnd {

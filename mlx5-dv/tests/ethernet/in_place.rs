@@ -12,7 +12,7 @@ use mlx5_dv::queue::ethernet::{
 use mlx5_open::Sim;
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{EthernetEnd, SOON, end_in_peace, refusal};
+use crate::ends::{EthernetEnd, SOON, end_in_peace, of_small_strides, refusal};
 use crate::sender::Sender;
 
 /// A pool of `len` bytes, as a source of `sender`'s queue.
@@ -200,7 +200,7 @@ impl Reflector {
 
 /// Two ends of which the first hears what the other sends back.
 fn reflected(buffers: u32) -> (Sim, EthernetEnd, Reflector) {
-    let sim = Sim::builder().functions(2).build().unwrap();
+    let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
     let here = EthernetEnd::listening(&sim, 0, EthernetOptions::default());
     let there = Reflector::new(&sim, buffers);
     (sim, here, there)

@@ -19,7 +19,7 @@ use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
 use mlx5_sim::world::Conditions;
 
-use crate::ends::{EthernetEnd, SOON, content, end, refusal};
+use crate::ends::{EthernetEnd, SOON, content, end, of_small_strides, refusal};
 
 const HERE: [u8; 4] = [10, 0, 0, 1];
 const THERE: [u8; 4] = [10, 0, 0, 2];
@@ -485,7 +485,7 @@ fn a_frame_is_retired_on_the_queue_that_it_came_to_whatever_its_tag() {
 
 #[test]
 fn a_packet_is_taken_by_the_striding_queue_that_it_came_to_whatever_its_tag() {
-    let sim = Sim::builder().functions(2).build().unwrap();
+    let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
     let mut here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
     let strides = Strides::new(64, 32);
     let mut there = Sharing::new(&sim.open(1).unwrap(), &RqOptions::default().strides(strides));

@@ -12,7 +12,7 @@ use mlx5_open::Sim;
 use mlx5_sim::profile::Profile;
 use proptest::prelude::*;
 
-use crate::ends::{EthernetEnd, SOON, end_in_peace, refusal};
+use crate::ends::{EthernetEnd, SOON, end_in_peace, of_small_strides, refusal};
 
 fn options(strides: Strides, posted: u32, spare: u32) -> StridingOptions {
     let mut options = StridingOptions::default();
@@ -22,7 +22,7 @@ fn options(strides: Strides, posted: u32, spare: u32) -> StridingOptions {
 
 /// A sender, and a receiver of frames to function 1.
 fn pair(options: StridingOptions) -> (Sim, EthernetEnd, StridingQueue) {
-    let sim = Sim::builder().functions(2).build().unwrap();
+    let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
     let here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
     let there = listening(&sim.open(1).unwrap(), options);
     (sim, here, there)
@@ -77,7 +77,7 @@ fn a_packet_that_is_kept_keeps_its_buffer_and_nothing_else() {
 
 #[test]
 fn while_packets_hold_all_buffers_frames_are_lost_and_come_again_once_one_is_back() {
-    let sim = Sim::builder().functions(2).build().unwrap();
+    let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
     let mut here = EthernetEnd::new(&sim, 0, EthernetOptions::default());
     let device = sim.open(1).unwrap();
     let lost = QueueCounter::alloc(&device).unwrap();
@@ -147,6 +147,17 @@ fn a_packet_longer_than_a_buffer_breaks_the_queue_until_it_is_reset() {
 #[test]
 fn what_a_queue_cannot_have_is_named() {
     let sim = Sim::builder().build().unwrap();
+    let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
+    let small = refusal(StridingQueue::new(&pd, options(Strides::new(1024, 8), 1, 0)));
+    assert!(small.contains("log_min_stride_wqe_sz") && small.contains("16384"), "{small}");
+    StridingQueue::new(&pd, options(Strides::new(2048, 8), 1, 0)).unwrap();
+    let mut silent = Profile::connectx5();
+    silent.general_2.w().log_min_stride_wqe_sz(0);
+    let sim = Sim::builder().profile(silent).build().unwrap();
+    let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
+    assert_eq!(refusal(StridingQueue::new(&pd, options(Strides::new(1024, 8), 1, 0))), small);
+
+    let sim = Sim::builder().profile(of_small_strides()).build().unwrap();
     let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
     for (strides, named) in [
         (Strides::new(32, 512), "log_wqe_stride_size"),

@@ -367,6 +367,7 @@ layout! {
         0x14 [23:16] max_reformat_insert_offset: u8,
         0x14 [15:8] max_reformat_remove_size: u8,
         0x14 [7:0] max_reformat_remove_offset: u8,
+        0x18 [28:24] log_min_stride_wqe_sz: u8,
         0x18 [23] migration_multi_load: bool,
         0x18 [22] migration_tracking_state: bool,
         0x18 [21] multiplane_qp_ud: bool,

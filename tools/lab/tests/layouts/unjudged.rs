@@ -27,6 +27,10 @@ pub const UNJUDGED: &[Group] = &[
         "CmdHcaCap2.log_max_num_reserved_qpn CmdHcaCap2.log_reserved_qpn_max_alloc",
     ),
     (
+        "in DPDK: neither the kernel nor libmlx5 asks for the least WQE of a striding queue",
+        "CmdHcaCap2.log_min_stride_wqe_sz",
+    ),
+    (
         "commands that DPDK alone sends",
         "QueryMatchSampleInfoIn QueryMatchSampleInfoOut QueryRegexpParamsIn QueryRegexpParamsOut RegexpParams \
          QueryRegexpRegisterIn QueryRegexpRegisterOut",

@@ -298,6 +298,7 @@ syndromes! {
     0x110b LroTimeout BadParameter "lro_timeout_period_usecs is not one of lro_timer_supported_periods",
     0x110c TooManyVxlanPorts NoResources "max_vxlan_udp_ports ports are ports of VXLAN already",
     0x110d NoSuchVxlanPort BadParameter "the port is not one of VXLAN",
+    0x110e StridingWqeSize BadParameter "the strides of a WQE have fewer bytes than log_min_stride_wqe_sz",
 
     // Flow tables.
     0x1201 FlowTableType BadParameter "table_type: only NIC_RX and NIC_TX are supported",

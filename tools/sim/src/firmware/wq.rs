@@ -96,8 +96,12 @@ fn striding(f: &Function, wq: &Wq, receives: bool) -> Result<Option<Striding>, S
         STRIDES_EXTENDED.. => return Err(Syndrome::WqFeature),
         many => many + STRIDES_BASE,
     };
+    let log_bytes = wq.log_wqe_stride_size() + STRIDE_BYTES_BASE;
+    if log_bytes + log_count < f.nic.firmware.caps.general_2().log_min_stride_wqe_sz() {
+        return Err(Syndrome::StridingWqeSize);
+    }
     Ok(Some(Striding {
-        log_bytes: (wq.log_wqe_stride_size() + STRIDE_BYTES_BASE).into(),
+        log_bytes: log_bytes.into(),
         log_count: log_count.into(),
         shift: if wq.two_byte_shift_en() { 2 } else { 0 },
         is_linked,

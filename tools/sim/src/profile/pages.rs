@@ -295,10 +295,12 @@ pub(super) fn qos() -> QosCap {
     caps
 }
 
-/// Reserved numbers of queue pairs: all objects have the same number of them.
+/// Reserved numbers of queue pairs: all objects have the same number of them. The least WQE of a striding queue is what
+/// DPDK expects of a card that does not say.
 pub(super) fn general_2() -> CmdHcaCap2 {
     let mut caps = CmdHcaCap2::ZERO;
     caps.w().log_max_num_reserved_qpn(16).log_reserved_qpn_granularity(6).log_reserved_qpn_max_alloc(6);
+    caps.w().log_min_stride_wqe_sz(14);
     caps
 }
 

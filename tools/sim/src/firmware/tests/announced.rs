@@ -223,6 +223,7 @@ const QOS: &[Honoured] = &[
 ];
 
 const GENERAL_2: &[Honoured] = &[
+    ("log_min_stride_wqe_sz", "firmware/wq.rs", ".log_min_stride_wqe_sz()"),
     ("log_max_num_reserved_qpn", "objects/mod.rs", "general_2.log_max_num_reserved_qpn()"),
     ("log_reserved_qpn_granularity", "firmware/general_object.rs", ".log_reserved_qpn_granularity()"),
     // The same: no object has more numbers than another.

@@ -346,6 +346,9 @@ pub(super) fn make_striding(rig: &mut Rig) -> u32 {
         .dbr_addr(rig.parents.doorbells + 256);
     context.w().wq(&wq);
     command.command.w().ctx(&context);
+    assert_eq!(rig.client.refused(&command), Syndrome::StridingWqeSize);
+    // Of a card that takes small ones.
+    rig.client.f.nic.firmware.caps.general_2.w().log_min_stride_wqe_sz(13);
     let rqn = rig.client.exec(&command).unwrap().reply.rqn();
     for index in 0..2_u64 {
         let mut data = DataSeg::ZERO;
