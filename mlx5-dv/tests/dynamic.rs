@@ -707,7 +707,7 @@ fn what_makes_no_sense_is_refused() {
     Dct::destroy(target).unwrap();
     assert!(DcTarget::new(&device, &path, 1 << 24, KEY).is_err());
     let mut profile = Profile::connectx5();
-    profile.general_current.w().dct(false);
+    profile.general_max.w().dct(false);
     let sim = Sim::builder().profile(profile).build().unwrap();
     let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
     let error = DcInitiator::new(&pd, &ConnectionOptions::default()).unwrap_err();

@@ -14,6 +14,10 @@ use crate::error::Error;
 /// `cmdif_checksum`: command signatures off, or on in both directions.
 const CHECKSUM_OFF: u8 = 0;
 const CHECKSUM_ON: u8 = 3;
+/// Log of the most queue pairs to ask for, as Linux does: firmware keeps memory for them.
+const LOG_MOST_QPS: u8 = 18;
+/// Bytes of a cache line where the kernel does not say.
+const CACHE_LINE: u32 = 64;
 
 /// Checks the capabilities that all queues depend on.
 pub(super) fn check_caps(caps: &Caps) -> Result<(), Error> {
@@ -24,7 +28,8 @@ pub(super) fn check_caps(caps: &Caps) -> Result<(), Error> {
     Err(Error::Unsupported { what, capability: "umem_uid_0" })
 }
 
-/// Sets the current capabilities from the maximum ones. PRM "SET_HCA_CAP".
+/// Sets the current capabilities from the maximum ones, as Linux's `handle_hca_cap`: a card announces some features in
+/// its current page only after the driver has set them there. PRM "SET_HCA_CAP".
 pub(super) fn set_hca_cap(card: &Owned) -> Result<(), Error> {
     let raw = query_page(card, CapPage::General)?;
     let max = CmdHcaCap::read(&raw.max).unwrap_or(CmdHcaCap::ZERO);
@@ -36,6 +41,16 @@ pub(super) fn set_hca_cap(card: &Owned) -> Result<(), Error> {
     if uar_4k {
         want.w().uar_4k(true);
     }
+    if max.cache_line_128byte() {
+        want.w().cache_line_128byte(cache_line() >= 128);
+    }
+    if max.dct() {
+        want.w().dct(true);
+    }
+    if max.num_vhca_ports() > 0 {
+        want.w().num_vhca_ports(max.num_vhca_ports());
+    }
+    want.w().log_max_qp(max.log_max_qp().min(LOG_MOST_QPS));
     if want.roce_rw_supported() && max.roce() {
         want.w().roce(true);
     }
@@ -48,6 +63,12 @@ pub(super) fn set_hca_cap(card: &Owned) -> Result<(), Error> {
         choose_roce(card)?;
     }
     if want.atomic() { choose_atomics(card) } else { Ok(()) }
+}
+
+/// Bytes of a cache line of this host's processors.
+fn cache_line() -> u32 {
+    let said = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size");
+    said.ok().and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(CACHE_LINE)
 }
 
 /// Enables configurable UDP source ports for queue pairs, where supported.

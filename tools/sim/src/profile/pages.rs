@@ -171,10 +171,12 @@ pub(super) fn device_memory() -> DeviceMemCap {
 /// PRM `port_type`: Ethernet.
 const PORT_TYPE_ETHERNET: u8 = 1;
 
-/// Current values after `ENABLE_HCA`, from the maximum.
+/// Current values after `ENABLE_HCA`, from the maximum. What Linux sets in `handle_hca_cap` because the maximum has it
+/// is off until `SET_HCA_CAP`. RoCE is on: Linux keeps what it finds.
 pub(super) fn current(mut max: CmdHcaCap) -> CmdHcaCap {
     let log_max_qp = max.log_max_qp().min(17);
     max.w().cmdif_checksum(0).log_max_qp(log_max_qp);
+    max.w().dct(false).uar_4k(false).cache_line_128byte(false).num_vhca_ports(0);
     max
 }
 
@@ -445,4 +447,20 @@ fn match_fields() -> FlowTableFieldsSupported {
         .metadata_reg_c_6(true)
         .metadata_reg_c_7(true);
     fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A driver that reads a feature from the current page without having set it there does not find it.
+    #[test]
+    fn what_a_driver_must_turn_on_is_off_at_first() {
+        let mut max = general(18, 1);
+        max.w().uar_4k(true).cache_line_128byte(true).num_vhca_ports(2);
+        let said = |page: CmdHcaCap| (page.dct(), page.uar_4k(), page.cache_line_128byte(), page.num_vhca_ports());
+        assert_eq!(said(max), (true, true, true, 2));
+        assert_eq!(said(current(max)), (false, false, false, 0));
+        assert!(current(max).roce());
+    }
 }

@@ -4,11 +4,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{Cqc, Eqc, ModifyNicVportFieldSelect, NicVportContext, Qpc};
 use mlx5_prm::layout::{Be64, Layout};
 use mlx5_prm::values::PathMigration;
 
+use super::bring_up::{capability, set};
 use super::limits::Judge;
 use crate::dma::{Access, Source};
 use crate::fault::Faults;
@@ -76,8 +78,17 @@ impl Client {
     pub fn bring_up(&mut self) {
         self.exec(&EnableHcaIn::default()).unwrap();
         self.satisfy(1);
+        self.turn_on_dct();
         self.satisfy(2);
         self.exec(&InitHcaIn::default()).unwrap();
+    }
+
+    /// Turns dynamic connections on if the card has them, as Linux does.
+    fn turn_on_dct(&mut self) {
+        let dct = capability::<CmdHcaCap>(self, 0).dct();
+        let mut current = capability::<CmdHcaCap>(self, 1);
+        current.w().dct(dct);
+        self.exec(&set(0, &current)).unwrap();
     }
 
     /// Gives the boot (1) or init (2) pages. Returns their number.
