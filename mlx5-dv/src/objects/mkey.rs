@@ -48,7 +48,7 @@ const ACCESS_MODE_MTT: u8 = 1;
 pub(super) const ANY_QP: u32 = 0xff_ffff;
 /// Bytes of the smallest page of a key.
 pub(super) const SMALLEST: usize = 1 << Translation::LOG_SMALLEST;
-/// Rights of a page: read and write; the key restricts them.
+/// Rights of a page in a list with `pg_access`: read and write; the key restricts them.
 const PAGE_PRESENT: u64 = 0b11;
 
 /// A memory key: the address range and access rights of a region. PRM "Memory Key".
@@ -112,9 +112,11 @@ impl Mkey {
             .log_page_size(pages.log_size as u8)
             .translations_octword_size(octwords);
         let mut create = CreateMkeyIn::default();
-        create.w().memory_key_mkey_entry(&context).translations_octword_actual_size(octwords);
+        // As Linux: only a card with on-demand paging takes rights in the list, and `pg_access` says they are there.
+        let with_rights = pd.device().caps().current::<CmdHcaCap>(CapPage::General).is_some_and(|general| general.pg());
+        create.w().pg_access(with_rights).memory_key_mkey_entry(&context).translations_octword_actual_size(octwords);
         let what = format!("{} bytes of memory", host.data_len());
-        let create = WithTail::new(create, entries(pages));
+        let create = WithTail::new(create, entries(pages, if with_rights { PAGE_PRESENT } else { 0 }));
         // SAFETY: grants access to `memory`'s data and no other byte: `start_addr` and `len` are the data's.
         // `MemoryRegion` keeps the buffer until the key is destroyed, and leaks it if that fails; nobody has a
         // reference to the data.
@@ -282,9 +284,10 @@ fn octwords(pages: u64) -> Result<u32, Invalid> {
     })
 }
 
-fn entries(pages: Translation) -> Vec<Be64> {
+/// The list of `pages`, each with `rights`.
+fn entries(pages: Translation, rights: u64) -> Vec<Be64> {
     let padding = (pages.count % 2 == 1).then_some(Be64::ZERO);
-    pages.addresses().map(|page| Be64::new(page | PAGE_PRESENT)).chain(padding).collect()
+    pages.addresses().map(|page| Be64::new(page | rights)).chain(padding).collect()
 }
 
 /// The command that destroys a key, and the key's name.
@@ -354,8 +357,10 @@ mod tests {
 
     #[test]
     fn entries_are_the_card_s_addresses_with_rights() {
-        let entries = entries(Translation::of(0x7f00_0000_3000, Iova(0x20_3000), 0x3000));
-        let expected = [0x20_3003, 0x20_4003, 0x20_5003, 0];
-        assert_eq!(entries.iter().map(|entry| entry.get()).collect::<Vec<u64>>(), expected);
+        for (rights, expected) in [(3, [0x20_3003, 0x20_4003, 0x20_5003, 0]), (0, [0x20_3000, 0x20_4000, 0x20_5000, 0])]
+        {
+            let entries = entries(Translation::of(0x7f00_0000_3000, Iova(0x20_3000), 0x3000), rights);
+            assert_eq!(entries.iter().map(|entry| entry.get()).collect::<Vec<u64>>(), expected);
+        }
     }
 }

@@ -52,6 +52,20 @@ fn a_region_is_on_the_card_as_it_was_registered() {
     card.end();
 }
 
+/// A card with on-demand paging takes rights in the list of pages, others take addresses alone.
+#[test]
+fn a_region_is_used_with_and_without_on_demand_paging() {
+    for profile in [Profile::connectx5(), Profile::connectx7()] {
+        let card = Card::of(profile);
+        let (mut a, b) = connected(&card);
+        let (near, far) = (card.region(3 * 4096), card.region(3 * 4096));
+        write(&mut a, &near, &pattern(9000, 1), far.remote());
+        assert_eq!(bytes(&far, 0, 9000), pattern(9000, 1));
+        drop((a, b, near, far));
+        card.end();
+    }
+}
+
 #[test]
 fn a_region_s_address_has_the_offset_of_its_memory_in_a_page() {
     let card = Card::new();

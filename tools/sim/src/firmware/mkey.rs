@@ -156,6 +156,7 @@ fn translation(
         AccessMode::Mtt => match umem {
             Some(place) => memory::in_umem(f, place, len).map(Translation::Pages),
             None if command.pg_access() => on_demand(context, len, list),
+            None if has_rights(list) => Err(Syndrome::TranslationRights),
             None => pages_of(context, len, list).map(Translation::Pages),
         },
         AccessMode::Memic if list.is_empty() && umem.is_none() && !context.free() => {
@@ -188,6 +189,12 @@ fn pages_of(context: &Mkc, len: u64, list: &[u8]) -> Result<PageList, Syndrome> 
     let needed = usize::try_from(needed).ok().and_then(|needed| needed.checked_mul(8));
     let list = needed.and_then(|needed| list.get(..needed)).ok_or(Syndrome::TranslationsTooFew)?;
     memory::page_list(list, page_shift, offset, len)
+}
+
+/// Whether an entry has more than the address of a page of 4 KiB.
+fn has_rights(list: &[u8]) -> bool {
+    let (entries, _) = list.as_chunks::<8>();
+    entries.iter().any(|entry| u64::from_be_bytes(*entry) & 0xfff != 0)
 }
 
 /// Pages that say in their two lowest bits whether they are there (`pg_access`). Pages of any size may be absent.

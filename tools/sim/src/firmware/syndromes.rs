@@ -175,6 +175,7 @@ syndromes! {
     0x0807 KlmList ExceedsLimit "translations_octword_size is above log_max_klm_list_size",
     0x0808 KeyPattern BadParameter "a pattern of keys whose bcount_per_cycle is not the sum of its entries, or zero",
     0x080a MkeyRoom ExceedsLimit "translations_octword_size is above what a key of UMR can have",
+    0x080b TranslationRights BadParameter "a translation has bits 11:0, which are rights if pg_access is set, and reserved otherwise",
 
     0x0809 NoSuchPageFault BadParameter "the token is of no page fault",
 

@@ -7,6 +7,7 @@ use mlx5_prm::layout::Be64;
 use super::client::Client;
 use crate::firmware::syndromes::Syndrome;
 use crate::objects::{MkeyRights, Translation};
+use crate::profile::Profile;
 
 pub(super) fn umem(pages: &[u64], page_offset: u32) -> WithTail<CreateUmemIn, Be64> {
     let mut context = Umem::ZERO;
@@ -21,7 +22,7 @@ fn mkey(pd: u32, pages: &[u64], start: u64, len: u64) -> WithTail<CreateMkeyIn, 
     let mut context = Mkc::ZERO;
     context.w().access_mode_1_0(1).lr(true).lw(true).rw(true).qpn(0xff_ffff).mkey_7_0(0x42).pd(pd);
     context.w().start_addr(start).len(len).log_page_size(12);
-    let mut tail: Vec<_> = pages.iter().map(|page| Be64::new(page | 3)).collect();
+    let mut tail: Vec<_> = pages.iter().map(|page| Be64::new(*page)).collect();
     tail.resize(pages.len().next_multiple_of(2), Be64::new(0));
     context.w().translations_octword_size(tail.len() as u32 / 2);
     let mut command = CreateMkeyIn::default();
@@ -249,6 +250,25 @@ fn keys_that_cannot_be() {
     command.command.w().translations_octword_actual_size(3);
     assert_eq!(c.refused(&command), Syndrome::TranslationCount);
     c.exec(&good).unwrap();
+}
+
+#[test]
+fn pages_have_rights_where_the_command_says_so() {
+    let mut client = Client::with(Profile::connectx7());
+    client.bring_up();
+    let pd = client.exec(&AllocPdIn::default()).unwrap().pd();
+    let mut command = mkey(pd, &[client.pages(1)], 0, 4096);
+    client.exec(&command).unwrap();
+    let page = command.tail[0].get();
+    for rights in [1, 2, 3, 0x800] {
+        command.tail[0] = Be64::new(page | rights);
+        assert_eq!(client.refused(&command), Syndrome::TranslationRights);
+    }
+    command.tail[0] = Be64::new(page | 3);
+    command.command.w().pg_access(true);
+    let index = client.exec(&command).unwrap().reply.mkey_index();
+    let found = &client.f.nic.objects.mkeys.get(index).unwrap().translation;
+    assert!(matches!(found, Translation::Pages(_)), "{found:?}");
 }
 
 #[test]
