@@ -72,6 +72,8 @@ impl QueuePair {
         let memory = RingMemory::new(pd, layout.len(), 0)?;
         let mut context = context(&options, &layout, &memory, device.caps())?;
         context.w().pd(pd.pdn()).uar_page(uar.index()).cqn_snd(send_cq.cqn()).cqn_rcv(recv_cq.cqn());
+        // "Fast registration enabled": lists of pages in UMRs. As Linux, which sets it for its own queue pairs alone.
+        context.w().fre(device.is_owned());
         let mut create = CreateQpIn::default();
         // Only a queue pair with one remote can agree with it.
         let ece = if CONNECTED.contains(&options.service) { ece::asked(device.caps()) } else { 0 };

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use mlx5_prm::cqe::CqeSyndrome;
-use mlx5_prm::ctx::{Klm, Mkc};
+use mlx5_prm::ctx::{AccessMode, Klm, Mkc};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, MkeyMaskBit, SEGMENT, UmrCheck, UmrCtrlSeg, mkey_mask};
 use thiserror::Error;
@@ -78,6 +78,8 @@ enum Refusal {
     PageSize,
     #[error("a page is not aligned to the page size")]
     Misaligned,
+    #[error("a list of pages, but the queue pair was made without fre")]
+    NoFastRegistration,
 }
 
 /// Parses the segments after the control segment. `wqe` is the whole WQE.
@@ -164,6 +166,10 @@ impl Update {
         }
         if mkey.variant != self.key as u8 && !self.changes(MkeyMaskBit::Key) {
             return Err(Refusal::Variant(mkey.variant));
+        }
+        let has_pages = self.control.xlt_octowords() != 0 && mkey.context.access_mode() == AccessMode::Mtt;
+        if has_pages && !user.registers_pages {
+            return Err(Refusal::NoFastRegistration);
         }
         if self.control.check_qpn() && mkey.qpn != Some(user.qpn) {
             return Err(Refusal::QueuePair);

@@ -239,4 +239,6 @@ pub(crate) struct User {
     pub every_pd: bool,
     /// May use the reserved lkey (`rlky`).
     pub is_trusted: bool,
+    /// May register pages by UMR (`fre`).
+    pub registers_pages: bool,
 }

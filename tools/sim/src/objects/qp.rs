@@ -171,7 +171,8 @@ impl Qp {
     /// Its properties for key checks.
     pub(crate) fn user(&self) -> User {
         let every_pd = self.service == ServiceType::RegUmr;
-        User { pd: self.pd, qpn: self.qpn, every_pd, is_trusted: self.context.rlky() }
+        let (is_trusted, registers_pages) = (self.context.rlky(), self.context.fre());
+        User { pd: self.pd, qpn: self.qpn, every_pd, is_trusted, registers_pages }
     }
 }
 

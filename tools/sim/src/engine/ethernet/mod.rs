@@ -30,13 +30,15 @@ fn receive_failed(nic: &mut Nic, rq: &Rq, place: Place, failure: Failure) {
 }
 
 impl Sq {
+    /// Linux registers the pages of its receive queues by send queues without `fre`.
     fn user(&self) -> User {
-        User { pd: self.pd, qpn: self.sqn, every_pd: false, is_trusted: self.context.rlky() }
+        let is_trusted = self.context.rlky();
+        User { pd: self.pd, qpn: self.sqn, every_pd: false, is_trusted, registers_pages: true }
     }
 }
 
 impl Rq {
     fn user(&self) -> User {
-        User { pd: self.pd, qpn: self.rqn, every_pd: false, is_trusted: self.context.rlky() }
+        User { pd: self.pd, qpn: self.rqn, is_trusted: self.context.rlky(), ..User::default() }
     }
 }

@@ -353,7 +353,7 @@ impl Bench {
         let sends = self.pages(64 << shape.log_sends);
         let receives = self.pages(64 << shape.log_receives);
         let mut context = Qpc::ZERO;
-        context.w().next_send_psn(shape.psn).next_rcv_psn(shape.psn).log_msg_max(30);
+        context.w().next_send_psn(shape.psn).next_rcv_psn(shape.psn).log_msg_max(30).fre(true);
         let qp = Qp {
             qpn: 0,
             hidden: None,

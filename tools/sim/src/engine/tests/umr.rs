@@ -101,6 +101,26 @@ fn a_registered_key_is_used_until_it_is_invalidated() {
     assert_eq!(bench.violations(), [rules::KEY]);
 }
 
+/// Linux sets `fre` for its own queue pairs; those of users register keys alone.
+#[test]
+fn pages_are_registered_by_a_queue_pair_with_fre() {
+    let (mut bench, a, b) = Bench::standard();
+    for qpn in [a, b] {
+        bench.qp_mut(qpn).context.w().fre(false);
+    }
+    let (to, local) = (page(&mut bench), bench.key);
+    let keys = free_key(&mut bench, AccessMode::Klms);
+    let list = data(to, 100, local);
+    bench.post(a, &umr(keys, control(REGISTER, UmrCheck::NotFree, 1), &context(keys, to, 100), list.as_bytes()));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    let pages = free_key(&mut bench, AccessMode::Mtt);
+    bench.post(b, &register(pages, 0x7000_0000_0000, 100, to));
+    bench.run();
+    assert_eq!(bench.sent(b)[0].syndrome, Some(CqeSyndrome::MemoryWindowBind));
+    assert_eq!(bench.violations(), [rules::UMR]);
+}
+
 #[test]
 fn an_update_at_its_fence_is_made_before_it_completes() {
     let (mut bench, a, _) = Bench::standard();
