@@ -99,7 +99,7 @@ impl QueuePair {
     /// not exist, or if `D` is not available.
     pub fn datagram_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<DatagramSendQueue<D>, Error> {
         self.must_be(DATAGRAMS, "datagram_send_queue", "send_queue or unreliable_send_queue")?;
-        let log_most = log_most(&self.device().port()?)?;
+        let log_most = log_most(self.options().service, &self.device().port()?)?;
         let limits = SendLimits {
             sges: self.options().send_sges,
             inline_bytes: self.options().inline_bytes.min(1 << log_most),

@@ -95,14 +95,21 @@ impl QueuePair {
         init.w().qpn(self.qpn).qpc(&context);
         self.step(&mut state, QpState::Init, &init)?;
 
-        // As on Linux: the port's MTU is the limit.
+        // As on Linux: the port's MTU is the limit; management datagrams have 256 bytes, and their port at each step.
+        let is_gsi = self.options.service == ServiceType::Qp1;
+        let (mtu, path) = if is_gsi { (PathMtu::Mtu256, path) } else { (PathMtu::Mtu4096, Ads::default()) };
         let (mut rtr, mut context) = (Init2rtrQpIn::default(), Qpc::default());
-        context.w().pm_state(PathMigration::Migrated).mtu(PathMtu::Mtu4096).log_msg_max(LOG_MOST);
+        context
+            .w()
+            .pm_state(PathMigration::Migrated)
+            .primary_address_path(&path)
+            .mtu(mtu)
+            .log_msg_max(log_limit(self.options.service));
         rtr.w().qpn(self.qpn).qpc(&context);
         self.step(&mut state, QpState::Rtr, &rtr)?;
 
         let (mut rts, mut context) = (Rtr2rtsQpIn::default(), Qpc::default());
-        context.w().pm_state(PathMigration::Migrated).next_send_psn(attributes.sq_psn);
+        context.w().pm_state(PathMigration::Migrated).primary_address_path(&path).next_send_psn(attributes.sq_psn);
         rts.w().qpn(self.qpn).qpc(&context);
         self.step(&mut state, QpState::Rts, &rts)?;
         Ok(())
@@ -114,11 +121,16 @@ const LOG_MOST: u8 = 12;
 /// Log of the length in bytes that every port must carry.
 const LOG_LEAST: u8 = 8;
 
-/// Log of the length in bytes of the longest datagram that fits `port`.
-pub(crate) fn log_most(port: &PortInfo) -> Result<u8, Invalid> {
+/// Log of the length in bytes of the longest datagram of `service`. Management datagrams have 256 bytes. IBTA 13.4.
+fn log_limit(service: ServiceType) -> u8 {
+    if service == ServiceType::Qp1 { LOG_LEAST } else { LOG_MOST }
+}
+
+/// Log of the length in bytes of the longest datagram of `service` that fits `port`.
+pub(crate) fn log_most(service: ServiceType, port: &PortInfo) -> Result<u8, Invalid> {
     let (headers, mtu) = (port.headers(), port.mtu);
     let fits = |log: &u8| (1 << log) + headers <= u32::from(mtu);
-    (LOG_LEAST..=LOG_MOST).rev().find(fits).ok_or_else(|| {
+    (LOG_LEAST..=log_limit(service)).rev().find(fits).ok_or_else(|| {
         let (what, payload) = ("the smallest path MTU", 1 << LOG_LEAST);
         Invalid::PortMtu { what, payload, headers, mtu, max_mtu: None, syndrome: None }
     })
@@ -132,13 +144,15 @@ mod tests {
     #[test]
     fn the_longest_datagram_is_a_power_of_two_that_passes_the_port() {
         let ethernet = |mtu| PortInfo { up: true, admin_up: true, mac: Mac([2; 6]), lid: None, mtu, max_mtu: 0 };
-        let longest = [1500 + 22, 4096 + 118, 9000 + 22, 256 + 118].map(|mtu| log_most(&ethernet(mtu)).unwrap());
-        assert_eq!(longest, [10, 12, 12, 8]);
+        let mtus = [1500 + 22, 4096 + 118, 9000 + 22, 256 + 118];
+        let longest = |service| mtus.map(|mtu| log_most(service, &ethernet(mtu)).unwrap());
+        assert_eq!((longest(ServiceType::Ud), longest(ServiceType::Qp1)), ([10, 12, 12, 8], [8; 4]));
         let infiniband = |mtu| PortInfo { lid: Some(7), ..ethernet(mtu) };
-        assert_eq!([256, 2048, 4096].map(|mtu| log_most(&infiniband(mtu)).unwrap()), [8, 11, 12]);
+        let longest = |mtu| log_most(ServiceType::Ud, &infiniband(mtu)).unwrap();
+        assert_eq!([256, 2048, 4096].map(longest), [8, 11, 12]);
         assert_eq!([256, 2048, 4096].map(|mtu| infiniband(mtu).path_mtu()), [Some(256), Some(2048), Some(4096)]);
         assert!(matches!(
-            log_most(&ethernet(256 + 117)),
+            log_most(ServiceType::Ud, &ethernet(256 + 117)),
             Err(Invalid::PortMtu { mtu: 373, payload: 256, headers: 118, .. })
         ));
     }

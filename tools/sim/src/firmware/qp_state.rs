@@ -254,6 +254,7 @@ fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
     if wanted.log_msg_max() > caps.log_max_msg() {
         return Err(Syndrome::MessageLimit);
     }
+    check_gsi(wanted, context)?;
     if is_unconnected(context) {
         context.w().mtu(wanted.mtu()).log_msg_max(wanted.log_msg_max());
         return Ok(());
@@ -284,6 +285,21 @@ fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
     Ok(())
 }
 
+/// Of queue pair 1, Linux gives these limits, and the port at each transition.
+fn check_gsi(wanted: &Qpc, context: &Qpc) -> Result<(), Syndrome> {
+    if context.st() != ServiceType::Qp1 {
+        return Ok(());
+    }
+    if wanted.mtu() != PathMtu::Mtu256 || wanted.log_msg_max() > 8 {
+        return Err(Syndrome::GsiLimits);
+    }
+    check_port(wanted.primary_address_path())
+}
+
+fn check_port(path: &Ads) -> Result<(), Syndrome> {
+    if path.vhca_port_num() == PORT { Ok(()) } else { Err(Syndrome::PortNumber) }
+}
+
 /// The MTU of the path must fit the port's: longer frames would be dropped, and every retry fail.
 pub(super) fn check_mtu_of(f: &Function, mtu: PathMtu) -> Result<(), Syndrome> {
     let payload = mtu.bytes().filter(|bytes| *bytes <= 4096).ok_or(Syndrome::Mtu)?;
@@ -294,9 +310,7 @@ pub(super) fn check_mtu_of(f: &Function, mtu: PathMtu) -> Result<(), Syndrome> {
 }
 
 fn check_path(f: &Function, path: &Ads) -> Result<(), Syndrome> {
-    if path.vhca_port_num() != PORT {
-        return Err(Syndrome::PortNumber);
-    }
+    check_port(path)?;
     f.nic.objects.gids.get(u16::from(path.src_addr_index())).ok_or(Syndrome::SourceAddress)?;
     let multicast = path.rmac_47_32() & 0x100 != 0;
     if multicast || path.rmac_47_32() == 0 && path.rmac_31_0() == 0 {
@@ -313,6 +327,9 @@ fn take_rts(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
     };
     if wanted.log_sra_max() > most {
         return Err(Syndrome::ReadsRequester);
+    }
+    if context.st() == ServiceType::Qp1 {
+        check_port(wanted.primary_address_path())?;
     }
     let mut path = *context.primary_address_path();
     path.w().ack_timeout(wanted.primary_address_path().ack_timeout());
@@ -405,9 +422,7 @@ fn take_pkey(wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
 }
 
 fn take_port(wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
-    if wanted.primary_address_path().vhca_port_num() != PORT {
-        return Err(Syndrome::PortNumber);
-    }
+    check_port(wanted.primary_address_path())?;
     let mut path = *context.primary_address_path();
     path.w().vhca_port_num(PORT);
     context.w().primary_address_path(&path);

@@ -248,6 +248,7 @@ syndromes! {
     0x0c0c PortMtu BadParameter "mtu, with its headers, does not fit the port's (PMTU)",
     0x0c0d RoceDisabled BadParameter "roce_en of the vport is not set, or the roce capability was cleared",
     0x0c0e AtomicMode BadParameter "rae is set, but atomic_mode is not one of the announced sizes (atomic_size_qp)",
+    0x0c0f GsiLimits BadParameter "mtu above 256 bytes or log_msg_max above 8, but management datagrams have 256 bytes",
 
     // Vport.
     0x0d01 OtherVport BadParameter "other_vport is set, but the function manages no other vports",

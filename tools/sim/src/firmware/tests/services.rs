@@ -1,7 +1,7 @@
 //! Shared receive queues, XRC domains, and queue pairs of services other than RC.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{Ads, AtomicMode, Mkc, QueueState, RmpBitmask, Rmpc, RoceAddrLayout, Wq, WqType, XrcSrqc};
+use mlx5_prm::ctx::{Ads, AtomicMode, Mkc, Qpc, QueueState, RmpBitmask, Rmpc, RoceAddrLayout, Wq, WqType, XrcSrqc};
 use mlx5_prm::layout::{Be64, Layout};
 use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 use mlx5_prm::wqe::DataSeg;
@@ -324,6 +324,42 @@ fn there_is_one_queue_pair_of_the_general_services() {
     destroy.w().qpn(qpn);
     client.exec(&destroy).unwrap();
     client.exec(&again).unwrap();
+}
+
+#[test]
+fn management_datagrams_have_256_bytes_and_their_port_at_each_transition() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    client.ready_for_roce();
+    let command = service(&mut client, &parents, ServiceType::Qp1);
+    let qpn = client.exec(&command).unwrap().reply.qpn();
+    let with = |port: u8, mtu: PathMtu, log_msg_max: u8| {
+        let (mut path, mut context) = (Ads::ZERO, Qpc::ZERO);
+        path.w().vhca_port_num(port);
+        context.w().primary_address_path(&path).mtu(mtu).log_msg_max(log_msg_max);
+        context
+    };
+    let good = with(1, PathMtu::Mtu256, 8);
+    let mut init = Rst2initQpIn::default();
+    init.w().qpn(qpn).qpc(&good);
+    client.exec(&init).unwrap();
+    let mut rtr = Init2rtrQpIn::default();
+    rtr.w().qpn(qpn);
+    for (wrong, why) in [
+        (with(1, PathMtu::Mtu4096, 8), Syndrome::GsiLimits),
+        (with(1, PathMtu::Mtu256, 12), Syndrome::GsiLimits),
+        (with(0, PathMtu::Mtu256, 8), Syndrome::PortNumber),
+    ] {
+        rtr.w().qpc(&wrong);
+        assert_eq!(client.refused(&rtr), why);
+    }
+    rtr.w().qpc(&good);
+    client.exec(&rtr).unwrap();
+    let mut rts = Rtr2rtsQpIn::default();
+    rts.w().qpn(qpn).qpc(&with(0, PathMtu::Mtu256, 8));
+    assert_eq!(client.refused(&rts), Syndrome::PortNumber);
+    rts.w().qpc(&good);
+    client.exec(&rts).unwrap();
 }
 
 #[test]
