@@ -266,7 +266,7 @@ fn advice(syndrome: CqeSyndrome) -> (Vec<String>, Vec<String>) {
 }
 
 /// `ibv_wc_status`: the verbs' numbers and texts of the syndromes.
-const WC_STATUS: [(u32, &str, &str, Option<CqeSyndrome>); 23] = [
+const WC_STATUS: [(u32, &str, &str, Option<CqeSyndrome>); 24] = [
     (0, "SUCCESS", "success", None),
     (1, "LOC_LEN_ERR", "local length error", Some(CqeSyndrome::LocalLength)),
     (2, "LOC_QP_OP_ERR", "local QP operation error", Some(CqeSyndrome::LocalQpOperation)),
@@ -290,6 +290,15 @@ const WC_STATUS: [(u32, &str, &str, Option<CqeSyndrome>); 23] = [
     (20, "RESP_TIMEOUT_ERR", "response timeout error", None),
     (21, "GENERAL_ERR", "general error", None),
     (22, "TM_ERR", "TM error", None),
+    (23, "TM_RNDV_INCOMPLETE", "TM software rendezvous", None),
+];
+
+/// The texts of the kernel's `ib_wc_status_msg`, and of older libraries, that are others.
+const OTHER_TEXTS: [(&str, u32); 4] = [
+    ("WR flushed", 5),
+    ("memory management operation error", 6),
+    ("invalid request error", 9),
+    ("operation aborted", 16),
 ];
 
 /// The syndrome of an `ibv_wc_status`.
@@ -301,9 +310,10 @@ pub fn syndrome_of_wc(status: u32) -> Option<u32> {
 /// Parses an `ibv_wc_status`: its name (`IBV_WC_RETRY_EXC_ERR`) or the text of `ibv_wc_status_str`.
 pub fn wc_by_words(words: &str) -> Option<u32> {
     let name = words.trim().to_ascii_uppercase();
-    let name = name.strip_prefix("IBV_WC_").unwrap_or(&name);
+    let name = name.strip_prefix("IBV_WC_").or_else(|| name.strip_prefix("IB_WC_")).unwrap_or(&name);
     let found = WC_STATUS.iter().find(|(_, short, long, _)| *short == name || long.eq_ignore_ascii_case(words.trim()));
-    found.map(|row| row.0)
+    let other = OTHER_TEXTS.iter().find(|(text, _)| text.eq_ignore_ascii_case(words.trim()));
+    found.map(|row| row.0).or(other.map(|(_, status)| *status))
 }
 
 /// Report on an `ibv_wc_status`, with its vendor error if printed.
@@ -384,6 +394,44 @@ mod tests {
         for syndrome in CqeSyndrome::ALL {
             assert!(!advice(*syndrome).0.is_empty(), "{syndrome}");
             assert!(WC_STATUS.iter().any(|row| row.3 == Some(*syndrome)), "{syndrome}");
+        }
+    }
+
+    /// `wc_statuses` of the kernel's verbs.c, old and new, and `wc_status_str` of libibverbs' enum_strs.c.
+    #[test]
+    fn every_text_of_kernel_and_libibverbs_is_known() {
+        let texts = [
+            (0, "success"),
+            (1, "local length error"),
+            (2, "local QP operation error"),
+            (3, "local EE context operation error"),
+            (4, "local protection error"),
+            (5, "WR flushed"),
+            (5, "Work Request Flushed Error"),
+            (6, "memory bind operation error"),
+            (6, "memory management operation error"),
+            (7, "bad response error"),
+            (8, "local access error"),
+            (9, "remote invalid request error"),
+            (9, "invalid request error"),
+            (10, "remote access error"),
+            (11, "remote operation error"),
+            (12, "transport retry counter exceeded"),
+            (13, "RNR retry counter exceeded"),
+            (14, "local RDD violation error"),
+            (15, "remote invalid RD request"),
+            (16, "operation aborted"),
+            (16, "aborted error"),
+            (17, "invalid EE context number"),
+            (18, "invalid EE context state"),
+            (19, "fatal error"),
+            (20, "response timeout error"),
+            (21, "general error"),
+            (22, "TM error"),
+            (23, "TM software rendezvous"),
+        ];
+        for (status, text) in texts {
+            assert_eq!(wc_by_words(text), Some(status), "{text}");
         }
     }
 

@@ -64,8 +64,39 @@ pub fn of_words(words: &str) -> Option<Report> {
     if lower.contains("pci slot is unavailable") || lower.contains("pci channel offline") {
         return Some(gone(words));
     }
+    if lower.contains("cq error on cqn") || lower.contains("mlx5e_cq_error_event") {
+        return Some(completion_queue(words, &lower));
+    }
     let number = lower.split("fatal error ").nth(1)?.split(' ').next()?.parse().ok()?;
     Some(fatal(words, number))
+}
+
+/// An event of a completion queue in error; only mlx5_core prints the syndrome.
+fn completion_queue(words: &str, lower: &str) -> Report {
+    let number = lower.rsplit_once("syndrom").and_then(|(_, rest)| rest.split_once("0x"));
+    let syndrome = number.and_then(|(_, digits)| u32::from_str_radix(digits, 16).ok());
+    let meaning = match syndrome {
+        Some(1) => "the completion queue overran: the card had a completion and no free entry; the queue is dead",
+        Some(2) => "the card could not write the completion queue (access violation); the queue is dead",
+        _ => "the completion queue went to error: it overran, or the card could not write it; the queue is dead",
+    };
+    let causes: &[&str] = match syndrome {
+        Some(2) => &["memory of the queue that was unmapped, or that the IOMMU refuses"],
+        _ => &[
+            "more work posted than the completion queue has entries for, of all queues that share it",
+            "completions that are not polled, or a consumer index that is not written",
+        ],
+    };
+    let look_at = ["the size of the completion queue against the sizes of its work queues", "`dmesg`: IOMMU faults"];
+    let fields = syndrome.map(|syndrome| ("syndrome", format!("{syndrome:#x}"))).into_iter().collect();
+    Report {
+        what: words.trim().to_owned(),
+        fields,
+        meaning: meaning.into(),
+        causes: lines(causes),
+        look_at: lines(&look_at),
+        ..Report::default()
+    }
 }
 
 type Advice = (&'static str, &'static [&'static str], &'static [&'static str]);

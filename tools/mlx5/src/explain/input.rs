@@ -53,6 +53,8 @@ pub struct Bursts {
 const PAUSE: Duration = Duration::from_millis(300);
 /// Lines after which a burst ends without a pause.
 const MOST_LINES: usize = 16384;
+/// How long the rest of what a pause has cut is awaited.
+const REST: Duration = Duration::from_secs(3);
 
 impl Bursts {
     /// Starts to read.
@@ -78,13 +80,22 @@ impl Bursts {
         Bursts { lines, ended: false }
     }
 
-    /// The next burst; waits for its first line.
-    pub fn next(&mut self) -> Result<Vec<u8>, Failure> {
+    /// The next burst; waits for its first line. With `held`, a beginning that is to go on, not for ever: the burst is
+    /// then empty.
+    pub fn next(&mut self, held: bool) -> Result<Vec<u8>, Failure> {
         let failed = |error| Failure::from(format!("cannot read standard input: {error}"));
         let mut burst = Vec::new();
-        let Ok(first) = self.lines.recv() else {
-            self.ended = true;
-            return Ok(burst);
+        let first = match held {
+            true => self.lines.recv_timeout(REST),
+            false => self.lines.recv().map_err(RecvTimeoutError::from),
+        };
+        let first = match first {
+            Ok(first) => first,
+            Err(RecvTimeoutError::Timeout) => return Ok(burst),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.ended = true;
+                return Ok(burst);
+            }
         };
         burst.extend(first.map_err(failed)?);
         for _ in 1..MOST_LINES {

@@ -16,6 +16,8 @@ pub struct Session {
     reported: usize,
     /// Lines of earlier bursts.
     lines: usize,
+    /// What was recognised but could not be explained, and its line, from 1.
+    unexplained: Vec<(usize, Failure)>,
 }
 
 #[derive(Debug)]
@@ -30,12 +32,7 @@ const MOST_CAUSES: usize = 64;
 impl Session {
     /// Adds text, of which `explain` makes reports; of printed commands those that failed, or `all`. Counts
     /// repeated events.
-    pub fn add(
-        &mut self,
-        text: &str,
-        all: bool,
-        explain: impl Fn(Sighting) -> Result<Report, Failure>,
-    ) -> Result<(), Failure> {
+    pub fn add(&mut self, text: &str, all: bool, explain: impl Fn(Sighting) -> Result<Report, Failure>) {
         let mut found: Vec<(Place, Explains, Report)> = Vec::new();
         let hosts = host::find(text);
         for (at, sighting) in recognise(text, all) {
@@ -43,7 +40,12 @@ impl Session {
                 continue;
             }
             let needs = needs(&sighting);
-            found.push((self.place(text, at), needs, explain(sighting)?));
+            let place = self.place(text, at);
+            match explain(sighting) {
+                Ok(report) => found.push((place, needs, report)),
+                // A dump that is none, or is cut short, says nothing against the rest of the log.
+                Err(failure) => self.unexplained.push((place.line + 1, failure)),
+            }
         }
         for host in hosts {
             let place = self.place(text, host.range.start);
@@ -59,7 +61,11 @@ impl Session {
             self.event(place, needs, report);
         }
         self.lines += text.matches('\n').count() + 1;
-        Ok(())
+    }
+
+    /// What could not be explained since the last call, with its line.
+    pub fn unexplained(&mut self) -> Vec<(usize, Failure)> {
+        std::mem::take(&mut self.unexplained)
     }
 
     fn place(&self, text: &str, at: usize) -> Place {

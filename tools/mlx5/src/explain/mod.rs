@@ -21,7 +21,7 @@ use mlx5_tools::hex::{self, Hex};
 use mlx5_tools::kernel_log;
 
 use crate::caps::set::CapSet;
-use crate::output::{Failure, print, print_json, usage};
+use crate::output::{self, Failure, print, print_json, usage};
 use command::Printed;
 use recognise::{Kind, Sighting};
 use report::Report;
@@ -82,22 +82,37 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
 /// explained as a file is.
 fn stream(known: Known<'_>) -> Result<(), Failure> {
     let mut bursts = input::Bursts::of_standard_input();
-    let first = bursts.next()?;
+    let first = bursts.next(false)?;
     if bursts.ended() {
         return print_reports(&of_text(&first, known)?);
     }
     let mut session = log::Session::default();
+    let mut unexplained = None;
     let mut burst = first;
+    let mut held = String::new();
     loop {
-        session.add(&text(&burst), known.all, |sighting| of_sighting(sighting, known))?;
+        // A pause, or a log that is long, may cut a dump: its beginning waits for its rest, if that comes soon.
+        let is_whole = bursts.ended() || burst.is_empty();
+        held.push_str(&String::from_utf8_lossy(&burst));
+        let rest = held.split_off(if is_whole { held.len() } else { recognise::unfinished(&held) });
+        session.add(&held, known.all, |sighting| of_sighting(sighting, known));
+        held = rest;
         print_reports(&session.news())?;
+        for (line, failure) in session.unexplained() {
+            output::note(&format!("line {line}: {failure}"));
+            unexplained.get_or_insert(failure);
+        }
         if bursts.ended() {
             break;
         }
-        burst = bursts.next()?;
+        burst = bursts.next(!held.is_empty())?;
     }
     let repeated = session.repeated();
-    if session.is_empty() { Err(unrecognised("", known).into()) } else { print(&repeated) }
+    match unexplained.filter(|_| session.is_empty()) {
+        Some(failure) => Err(failure),
+        None if session.is_empty() => Err(unrecognised("", known).into()),
+        None => print(&repeated),
+    }
 }
 
 fn print_reports(reports: &[Report]) -> Result<(), Failure> {
@@ -216,8 +231,15 @@ fn of_hex(kind: Kind, input: &[u8], known: Known<'_>) -> Result<Vec<Report>, Fai
 fn of_text(input: &[u8], known: Known<'_>) -> Result<Vec<Report>, Failure> {
     let text = text(input);
     let mut session = log::Session::default();
-    session.add(&text, known.all, |sighting| of_sighting(sighting, known))?;
+    session.add(&text, known.all, |sighting| of_sighting(sighting, known));
+    let unexplained = session.unexplained();
     let mut reports = session.into_reports();
+    for (line, failure) in unexplained {
+        if reports.is_empty() {
+            return Err(failure);
+        }
+        output::note(&format!("line {line}: {failure}"));
+    }
     if reports.is_empty() && !kernel_log::commands(&text).is_empty() {
         return Err(all_done().into());
     }

@@ -17,7 +17,7 @@ pub struct Place {
 
 static FUNCTION: LazyLock<Regex> = LazyLock::new(|| {
     let pci = r"\b(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]\b";
-    Regex::new(&format!(r"(?i)mlx5_core (?<core>{pci})|mlx5_core\.sf\.\d+|\b(?<pci>{pci})|\bmlx5_(?:bond_)?\d+\b"))
+    Regex::new(&format!(r"(?i)mlx5_core (?<core>{pci})|mlx5_core\.sf\.\d+|\b(?<pci>{pci})|\bmlx5_(?:bond_)?\d+\b|\b(?:roce|ibp|ibs)\w*\d\b|\binfiniband (?<ib>[\w-]+):|(?<qp>[\w-]+)/\d+: QP "))
         .expect("a regex")
 });
 
@@ -64,11 +64,13 @@ impl Place {
     }
 }
 
-fn function(line: &str) -> Option<String> {
+/// The function that a line names.
+pub fn function(line: &str) -> Option<String> {
     let found = FUNCTION.captures(line)?;
     // A root port reports for the device that stands last in its line.
     let last = FUNCTION.find_iter(line).last().map(|found| found.as_str().to_owned());
-    found.name("core").map(|core| core.as_str().to_owned()).or(last)
+    let named = ["core", "ib", "qp"].into_iter().find_map(|name| found.name(name));
+    named.map(|named| named.as_str().to_owned()).or(last)
 }
 
 fn time(line: &str) -> Option<String> {
@@ -96,6 +98,10 @@ mod tests {
                 Some("2026-11-22T10:11:12,5+00:00"),
             ),
             ("pcieport 0000:3a:00.0: AER: error received: 0000:3b:00.1", Some("0000:3b:00.1"), None),
+            ("infiniband rocep59s0f0: dump_cqe:272:(pid 1): dump error cqe", Some("rocep59s0f0"), None),
+            ("infiniband card_a: dump_cqe:272:(pid 1): dump error cqe", Some("card_a"), None),
+            ("rocep2s0/1: QP 137 error: fatal error (0x41 0x0 0x0)", Some("rocep2s0"), None),
+            ("ibp59s0: x", Some("ibp59s0"), None),
             ("nothing", None, None),
         ] {
             let place = Place::of(line, 0);

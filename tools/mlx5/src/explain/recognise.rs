@@ -1,6 +1,7 @@
 //! Finds error messages of kernels, libmlx5, DPDK, UCX, NCCL, perftest and this driver anywhere in a text. Formats of
 //! mlx5_core and mlx5_ib from 4.x to 7.x.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use mlx5_tools::kernel_log::{self, Logged, Outcome};
@@ -8,8 +9,8 @@ use regex::{Captures, Regex};
 
 use super::command::Printed;
 use super::cqe::{Failed, syndrome_of_wc, wc_by_words};
-use super::health;
 use super::status::{Refused, known_name};
+use super::{health, place};
 
 /// A recognised item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +116,11 @@ static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
             r"Error cqe on cqn 0x(?<cqn>[0-9a-f]+), ci 0x(?<ci>[0-9a-f]+), (?:s|r)?qn 0x(?<qpn>[0-9a-f]+), opcode 0x(?<opcode>[0-9a-f]+), syndrome 0x(?<synd>[0-9a-f]+), vendor syndrome 0x(?<vend>[0-9a-f]+)",
             failed,
         ),
+        // mlx5_ib: a queue pair without completions. Before the verbs' texts, which mislead here.
+        shape(
+            r"\S+/\d+: QP (?<dqpn>\d+) error: (?<text>[^\n(]+?) \(0x(?<vend>[0-9a-f]+) 0x(?<xtype>[0-9a-f]+) 0x(?<xhw>[0-9a-f]+)\)",
+            queue_pair,
+        ),
         // mlx5_ib, debug.
         shape(
             r"(?:error cqe on cqn 0x(?<cqn>[0-9a-f]+):[^\n]*\n[^\n]*?)?syndrome 0x(?<synd>[0-9a-f]+), vendor syndrome 0x(?<vend>[0-9a-f]+)",
@@ -145,9 +151,12 @@ static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
         shape(r"status: (?<wc>\d+), vendor syndrome: (?<dvend>\d+)", wc),
         // ibv_wc_status_str, with a vendor's number where there is one: UCX over verbs, SPDK, many more.
         shape(
-            r"(?<words>local length error|local QP operation error|local protection error|work request flushed error|memory bind operation error|bad response error|local access error|remote invalid request error|remote access error|remote operation error|transport retry counter exceeded|RNR retry counter exceeded|IBV_WC_\w+_ERR)(?:[^\n]*?vendor_err:?[ =]*0x(?<vend>[0-9a-f]+))?",
+            r"(?<words>local length error|local QP operation error|local EE context operation error|local protection error|work request flushed error|WR flushed|memory bind operation error|memory management operation error|bad response error|local access error|(?:remote )?invalid request error|remote access error|remote operation error|operation aborted|transport retry counter exceeded|RNR retry counter exceeded|local RDD violation error|remote invalid RD request|invalid EE context number|invalid EE context state|response timeout error|TM software rendezvous|IBV?_WC_\w+_ERR|IBV_WC_TM_RNDV_INCOMPLETE)(?: \((?<rpc>\d+)/0x(?<vend2>[0-9a-f]+)\)|[^\n]*?(?:vendor_err:?[ =]*0x(?<vend>[0-9a-f]+)|vendor_err=(?<dvend>\d+)\b|vend_err:? (?:0x)?(?<vend3>[0-9a-f]+)))?",
             wc,
         ),
+        // mlx5_core and mlx5e: an event of a completion queue.
+        shape(r"(?<words>CQ error on CQN 0x[0-9a-f]+, syndrome? 0x[0-9a-f]+)", words),
+        shape(r"(?<words>mlx5e_cq_error_event:\s+cqn=0x[0-9a-f]+ event=0x0*4)\b", words),
         // Any other mention of a firmware syndrome.
         shape(r"syndrome[ :=]*\(?0x(?<synd>[0-9a-f]{4,8})\)?", refused),
         // `devlink health diagnose` and `dump show`, of the reporters fw and fw_fatal, as text and as JSON.
@@ -205,10 +214,23 @@ fn failed(captures: &Captures<'_>) -> Option<Sighting> {
     Some(Sighting::Failed(Failed { syndrome: Some(hex(captures, "synd")?), vendor: hex(captures, "vend"), fields }))
 }
 
+/// The kernel takes the syndrome for an `ib_wc_status` and prints that status's text.
+fn queue_pair(captures: &Captures<'_>) -> Option<Sighting> {
+    let mut fields = vec![("qpn", format!("{:#x}", decimal(captures, "dqpn")?))];
+    fields.push(("hw_error_syndrome", hex(captures, "xhw")?.to_string()));
+    fields.push(("hw_syndrome_type", hex(captures, "xtype")?.to_string()));
+    Some(Sighting::Failed(Failed {
+        syndrome: wc_by_words(&text(captures, "text")),
+        vendor: hex(captures, "vend"),
+        fields,
+    }))
+}
+
 fn wc(captures: &Captures<'_>) -> Option<Sighting> {
     let words = captures.name("words").and_then(|words| wc_by_words(words.as_str()));
     let status = decimal(captures, "wc").or(words)?;
-    let vendor = hex(captures, "vend").or_else(|| decimal(captures, "dvend"));
+    let vendor = ["vend", "vend2", "vend3"].into_iter().find_map(|name| hex(captures, name));
+    let vendor = vendor.or_else(|| decimal(captures, "dvend"));
     Some(Sighting::Wc { status, vendor })
         .filter(|_| status != 0 && (words.is_some() || syndrome_of_wc(status).is_some()))
 }
@@ -229,6 +251,8 @@ static ROW: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Maximum text between two rows of a dump: the prefix of a line.
 const BETWEEN: usize = 160;
+/// Lines of others between two rows of a dump with offsets.
+const LINES_BETWEEN: usize = 16;
 /// Distance up to which the heading of a dump is searched.
 const HEADING: usize = 240;
 
@@ -252,25 +276,115 @@ fn lines(text: &str) -> Vec<(usize, &str)> {
     lines.collect()
 }
 
-/// Consecutive rows, as entries of 64 bytes; without those of commands.
-fn dumps(text: &str, lines: &[(usize, &str)], logged: &[Logged]) -> Vec<(usize, usize, Sighting)> {
-    let mut dumps: Vec<(usize, usize, Vec<u8>)> = Vec::new();
-    let of_command = |at: usize| {
-        let number = lines.partition_point(|(start, _)| *start <= at);
-        let line = number.checked_sub(1).and_then(|number| lines.get(number)).map_or("", |(_, line)| line);
-        logged.iter().any(|command| command.holds(number as u64, line))
-    };
-    for row in ROW.find_iter(text).filter(|row| !of_command(row.start())) {
-        let bytes = row_bytes(row.as_str());
-        match dumps.last_mut() {
-            Some((_, end, all)) if follows(&text[*end..row.start()]) => {
-                all.extend(bytes);
-                *end = row.end();
+/// A hex dump whose rows are being collected.
+struct Dump {
+    start: usize,
+    end: usize,
+    /// The line of the last row.
+    line: usize,
+    /// Offset of the first row, if offsets are printed.
+    offset: Option<u64>,
+    /// The function that the rows themselves name.
+    function: Option<String>,
+    bytes: Vec<u8>,
+}
+
+impl Dump {
+    /// Whether the row at `at` goes on with this dump. Offsets tell it even if other lines stand between.
+    fn goes_on(&self, text: &str, row: &Dump) -> bool {
+        match (self.offset, row.offset) {
+            (Some(first), Some(next)) => {
+                next != 0
+                    && next == first.wrapping_add(self.bytes.len() as u64)
+                    && row.line - self.line <= LINES_BETWEEN
+                    && self.function == row.function
             }
-            _ => dumps.push((row.start(), row.end(), bytes)),
+            (None, None) => follows(&text[self.end..row.start]),
+            _ => false,
         }
     }
-    dumps.into_iter().filter_map(|(start, end, bytes)| Some((start, end, dump(text, start, bytes)?))).collect()
+}
+
+/// Dumps by their rows and the offsets printed before them; without rows of commands, machine code and PCIe headers.
+fn dumps(text: &str, lines: &[(usize, &str)], logged: &[Logged]) -> Vec<(usize, usize, Sighting)> {
+    let mut dumps: Vec<Dump> = Vec::new();
+    // Dumps before this one have ended.
+    let mut open = 0;
+    for row in ROW.find_iter(text) {
+        let number = lines.partition_point(|(start, _)| *start <= row.start());
+        let (start, line) = number.checked_sub(1).and_then(|number| lines.get(number)).copied().unwrap_or((0, ""));
+        let before = &text[start..row.start()];
+        let is_code = before.contains("Code: ") || before.contains("TLP Header");
+        if is_code || logged.iter().any(|command| command.holds(number as u64, line)) {
+            continue;
+        }
+        let offset = offset(before);
+        let function = place::function(before);
+        let bytes = row_bytes(row.as_str());
+        let row = Dump { start: row.start(), end: row.end(), line: number, offset, function, bytes };
+        open += dumps[open..].iter().take_while(|dump| number - dump.line > LINES_BETWEEN).count();
+        // Of several that it may belong to, the one that waits longest: two CPUs that print at once take turns.
+        match dumps[open..].iter_mut().filter(|dump| dump.goes_on(text, &row)).min_by_key(|dump| dump.line) {
+            Some(dump) => {
+                dump.bytes.extend(row.bytes);
+                (dump.end, dump.line) = (row.end, row.line);
+            }
+            None => dumps.push(row),
+        }
+    }
+    dumps.into_iter().flat_map(|dump| entries(text, dump)).collect()
+}
+
+/// The offset printed before a row.
+fn offset(before: &str) -> Option<u64> {
+    static OFFSET: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?i)(?:^|[\s\[(])(?:0x)?([0-9a-f]{3,16}):[ \t]*$").expect("a regex"));
+    u64::from_str_radix(&OFFSET.captures(before)?[1], 16).ok()
+}
+
+/// Where the end of a log starts that the next lines may go on with: rows of a dump that is not whole, a command that
+/// is being printed, a health buffer; with the lines before it that tell of what it is.
+pub fn unfinished(text: &str) -> usize {
+    /// Lines of a heading, and of others between two of a kind.
+    const NEAR: usize = 3;
+    const FAR: usize = 512;
+    static HEALTH: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?i)print_health_info|\b(?:assert_var\[\d\]|assert_exit_ptr|assert_callra|ext_synd)\b")
+            .expect("a regex")
+    });
+    if let Some(open) = text.rfind("dump command")
+        && text.rfind("end dump").is_none_or(|end| end < open)
+    {
+        let input = text[..open]
+            .rfind("INPUT")
+            .filter(|_| text[open..].lines().next().is_some_and(|line| line.contains("OUTPUT")));
+        let at = input.unwrap_or(open);
+        return text[..at].rfind('\n').map_or(0, |end| end + 1);
+    }
+    let mut starts: Vec<usize> =
+        text.match_indices('\n').map(|(end, _)| end + 1).filter(|at| *at < text.len()).collect();
+    starts.insert(0, 0);
+    let line = |at: usize| text[at..].lines().next().unwrap_or_default();
+    let told = |line: &str| ROW.is_match(line) || HEALTH.is_match(line) || heading(line).is_some();
+    let last = starts.iter().rev().take(NEAR).find(|at| told(line(**at)));
+    let Some(last) = last.copied() else { return text.len() };
+    let is_whole = match ROW.find(line(last)) {
+        // An entry ends with its fourth row; a ring and 128 bytes do not go on after a pause.
+        Some(row) => offset(&line(last)[..row.start()]).is_none_or(|offset| offset % 64 == 48),
+        None => line(last).contains("raw fw_ver"),
+    };
+    if is_whole {
+        return text.len();
+    }
+    let (mut first, mut others) = (last, 0);
+    for at in starts.iter().rev().skip_while(|at| **at > last).take(FAR) {
+        others = if told(line(*at)) { 0 } else { others + 1 };
+        first = *at;
+        if others == NEAR {
+            break;
+        }
+    }
+    first
 }
 
 fn follows(between: &str) -> bool {
@@ -283,24 +397,74 @@ fn row_bytes(row: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// The kind of a dump, by its heading or its last byte.
-fn dump(text: &str, start: usize, bytes: Vec<u8>) -> Option<Sighting> {
+/// What the heading of a dump says that it is.
+#[derive(Clone, Copy)]
+enum Heading {
+    Is(Kind),
+    /// DPDK's rings.
+    Completions,
+    Sends,
+    Receives,
+}
+
+/// The heading last printed before a dump.
+fn heading(before: &str) -> Option<Heading> {
+    static WORDS: LazyLock<Regex> = LazyLock::new(|| {
+        // PCIe's words come first, so that its completions are none of a queue.
+        Regex::new(
+            r"(?i)(?<pcie>unexpected completion|completion timeout|completion abort)|(?<cq>\berror cq:)|(?<sq>\berror sq:)|(?<rq>\berror rq:)|(?<cqe>\bcqes?(?:_dump)?\b|\bcompletions?\b)|(?<eqe>\beqes?(?:_dump)?\b)|(?<wqe>\bwqes?(?:_dump)?\b)|(?<health>health buffer)",
+        )
+        .expect("a regex")
+    });
+    let of = |captures: Captures<'_>| {
+        let names = [
+            ("cq", Heading::Completions),
+            ("sq", Heading::Sends),
+            ("rq", Heading::Receives),
+            ("cqe", Heading::Is(Kind::Cqe)),
+            ("eqe", Heading::Is(Kind::Eqe)),
+            ("wqe", Heading::Is(Kind::Wqe)),
+            ("health", Heading::Is(Kind::Health)),
+        ];
+        names.into_iter().find(|(name, _)| captures.name(name).is_some()).map(|(_, heading)| heading)
+    };
+    WORDS.captures_iter(before).filter_map(of).last()
+}
+
+/// The entries in a dump, by its heading or its last byte. A dump without all of its rows has none.
+fn entries(text: &str, dump: Dump) -> Vec<(usize, usize, Sighting)> {
+    let Dump { start, end, offset, bytes, .. } = dump;
     let from = (0..=start.saturating_sub(HEADING)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    let before = text[from..start].to_ascii_lowercase();
-    let place = |word: &str| before.rfind(word).map(|at| at + 1).unwrap_or(0);
-    let kinds = [
-        (place("cqe").max(place("completion")), Kind::Cqe),
-        (place("eqe"), Kind::Eqe),
-        (place("wqe"), Kind::Wqe),
-        (place("health buffer"), Kind::Health),
-    ];
-    let kind = kinds.into_iter().filter(|(place, _)| *place > 0).max_by_key(|(place, _)| *place).map(|(_, kind)| kind);
-    let error = bytes.len() == 64 && matches!(bytes[63] >> 4, 0xd | 0xe);
-    match kind {
-        None if error => Some(Sighting::Bytes(Kind::Cqe, bytes)),
-        None => None,
-        Some(kind) => Some(Sighting::Bytes(kind, bytes)),
+    let is_error = |entry: &&[u8]| entry.last().is_some_and(|last| matches!(last >> 4, 0xd | 0xe));
+    let whole = bytes.len() % 64 == 0 && offset.unwrap_or(0) % 64 == 0;
+    let sighting = |kind, bytes: &[u8]| (start, end, Sighting::Bytes(kind, bytes.to_vec()));
+    let errors = || bytes.chunks_exact(64).filter(is_error).map(|entry| sighting(Kind::Cqe, entry)).collect();
+    match heading(&text[from..start]) {
+        Some(Heading::Completions) => errors(),
+        Some(Heading::Sends) => failed_send(text, start, &bytes).iter().map(|wqe| sighting(Kind::Wqe, wqe)).collect(),
+        Some(Heading::Receives) => Vec::new(),
+        Some(Heading::Is(Kind::Cqe)) if !whole => Vec::new(),
+        Some(Heading::Is(Kind::Cqe)) if bytes.len() == 64 || bytes.len() == 128 && offset.is_some() => {
+            vec![sighting(Kind::Cqe, &bytes)]
+        }
+        Some(Heading::Is(Kind::Cqe)) => errors(),
+        Some(Heading::Is(Kind::Eqe | Kind::Health)) if bytes.len() != 64 => Vec::new(),
+        Some(Heading::Is(_)) if offset.unwrap_or(0) % 64 != 0 => Vec::new(),
+        Some(Heading::Is(kind)) => vec![sighting(kind, &bytes)],
+        None if whole && bytes.len() == 64 => errors(),
+        None => Vec::new(),
     }
+}
+
+/// The WQE of a ring that the `wqe_counter` before it names, as long as its `ds` says.
+fn failed_send(text: &str, start: usize, ring: &[u8]) -> Option<Vec<u8>> {
+    const COUNTER: &str = "wqe_counter = ";
+    let from = text[..start].rfind(COUNTER)? + COUNTER.len();
+    let digits = text[from..start].split(|c: char| !c.is_ascii_digit()).next()?;
+    let at = digits.parse::<usize>().ok()?.checked_rem(ring.len() / 64)? * 64;
+    let length = usize::from(ring.get(at + 7)? & 0x3f).max(1) * 16;
+    // A WQE at the end of the ring goes on at its start.
+    Some(ring.iter().cycle().skip(at).take(length).copied().collect())
 }
 
 /// The lines of print_health_info, or of devlink, as one buffer; another `assert_var[0]` starts a new one.
@@ -333,7 +497,9 @@ fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
     if !["assert_var", "ext_synd", "assert_callra"].iter().any(|word| text.contains(word)) {
         return Vec::new();
     }
+    // Functions that fail together print their lines in turns.
     let mut buffers: Vec<(usize, usize, health::Printed)> = Vec::new();
+    let mut of_function: HashMap<Option<String>, usize> = HashMap::new();
     for captures in LINE.captures_iter(text) {
         let (Some(whole), name, value) =
             (captures.get(0), self::text(&captures, "name"), self::text(&captures, "value"))
@@ -343,10 +509,13 @@ fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
         let mut names = ASSERTS.iter().chain(&NAMES);
         let Some(name) = names.find(|known| known.eq_ignore_ascii_case(&name)) else { continue };
         let seen = |printed: &health::Printed| printed.fields.iter().any(|(other, _)| other == name);
-        if buffers.last().is_none_or(|(.., printed)| seen(printed)) {
+        let line = text[..whole.start()].rfind('\n').map_or(0, |end| end + 1);
+        let open = of_function.entry(place::function(&text[line..whole.start()])).or_insert(usize::MAX);
+        if buffers.get(*open).is_none_or(|(.., printed)| seen(printed)) {
+            *open = buffers.len();
             buffers.push((whole.start(), whole.end(), health::Printed::default()));
         }
-        if let Some((_, end, printed)) = buffers.last_mut() {
+        if let Some((_, end, printed)) = buffers.get_mut(*open) {
             *end = whole.end();
             if *name == "synd" {
                 printed.synd = match value.strip_prefix("0x") {

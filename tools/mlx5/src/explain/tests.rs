@@ -396,7 +396,7 @@ fn of_log(text: &str) -> Vec<Report> {
 }
 
 fn add(session: &mut log::Session, text: &str) {
-    session.add(text, false, |sighting| of_sighting(sighting, Known::default())).expect("a log");
+    session.add(text, false, |sighting| of_sighting(sighting, Known::default()));
 }
 
 const CQE: &str = "mlx5_core 0000:3b:00.0 ens1: Error cqe on cqn 0x4a9, ci 0x1f, sqn 0x1254, opcode 0xd, syndrome 0x4, vendor syndrome 0x51\n";
@@ -452,4 +452,178 @@ fn bursts_of_a_log_are_told_as_they_come() {
     add(&mut session, &format!("[  2.0] {CQE}"));
     assert_eq!(session.news().len(), 0);
     assert!(session.repeated().contains("2 times, from 1.0 to 2.0"), "{}", session.repeated());
+}
+
+/// The last row of two error CQEs.
+const ROWS_OF_ERRORS: [&str; 2] =
+    ["00 00 00 00 00 00 88 13 08 00 12 34 00 07 2d d2", "00 00 00 00 00 00 f9 05 08 00 12 35 00 08 2d d2"];
+
+/// The rows of a CQE as the kernel dumps it.
+fn rows(time: &str, prefix: &str, last: &str) -> Vec<String> {
+    let zeros = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00";
+    let row = |(at, row): (usize, &str)| format!("[ {time}] {prefix}{:08x}: {row}\n", at * 16);
+    [zeros, zeros, zeros, last].into_iter().enumerate().map(row).collect()
+}
+
+#[test]
+fn hex_that_is_no_entry_does_not_hide_the_rest_of_a_log() {
+    let refused = "[  100.0] mlx5_core 0000:3b:00.0: mlx5_cmd_out_err:821:(pid 7): CREATE_MKEY(0x200) op_mod(0x0) \
+        failed, status limits exceeded(0x8), syndrome (0x59c8a4), err(-12)\n";
+    let oops = "[  101.0] RIP: 0010:mlx5e_handle_rx_cqe_mpwrq+0x1b6/0x3f0 [mlx5_core]\n[  101.0] Code: 41 0f b7 44 24 \
+        3c 66 c1 c0 08 0f b7 c0 48 8b 53 20 48 8d 04 c2 41 8b 4c 24 2c 0f c9 48 89 c7 e8 5b 32 fe ff 48 85 c0 74\n";
+    let express = "pcieport 0000:3a:00.0: Unexpected Completion\n\
+        pcieport 0000:3a:00.0: AER:   TLP Header: 4a000001 01000004 00000000 00000000\n";
+    let lost = rows("102.0", "cqe_dump: ", ROWS_OF_ERRORS[0])[1..].concat();
+    for other in [oops, express, &lost] {
+        let whats = found(&format!("{refused}{other}"));
+        assert!(whats.iter().any(|what| what == "CREATE_MKEY failed"), "{whats:?}");
+        assert!(whats.iter().all(|what| !what.contains("completion with error")), "{whats:?}");
+    }
+}
+
+#[test]
+fn another_message_between_the_rows_of_a_dump() {
+    let mut lines = rows("1.0", "", ROWS_OF_ERRORS[0]);
+    lines.insert(2, "[ 1.0] systemd[1]: Started something.\n".into());
+    let text = format!("[ 1.0] infiniband mlx5_0: dump_cqe:272:(pid 1): dump error cqe\n{}", lines.concat());
+    assert_eq!(one(&text).what, "completion with error REMOTE_ACCESS_ERR of a send");
+}
+
+#[test]
+fn dumps_that_follow_each_other_or_come_from_two_processors() {
+    let [one, other] = ROWS_OF_ERRORS.map(|last| rows("1.0", "cqe_dump: ", last));
+    let follow = [one.concat(), other.concat()].concat();
+    let both = ["completion with error REMOTE_ACCESS_ERR of a send", "completion with error WR_FLUSH_ERR of a send"];
+    assert_eq!(found(&follow), both);
+    let thrice = of_log(&[follow, one.concat()].concat());
+    assert_eq!(thrice.iter().map(|report| report.seen.as_ref().map_or(1, |seen| seen.times)).sum::<u64>(), 3);
+    let turns: String = one.iter().zip(&other).flat_map(|(one, other)| [one.as_str(), other]).collect();
+    assert_eq!(found(&format!("[ 1.0] dump error cqe\n[ 1.0] dump error cqe\n{turns}")), both);
+}
+
+#[test]
+fn a_dump_that_a_pause_cuts_waits_for_its_rest() {
+    let lines = rows("1.0", "infiniband mlx5_0: cqe_dump: ", ROWS_OF_ERRORS[0]);
+    let before = "[ 0.1] systemd[1]: a line\n".repeat(9);
+    for cut in 1..lines.len() {
+        let burst = format!("{before}{}", lines[..cut].concat());
+        let whole = &burst[..recognise::unfinished(&burst)];
+        assert!(before.starts_with(whole) && whole.len() >= before.len() / 2, "{cut}: {whole}");
+    }
+    let whole = format!("{before}{}", lines.concat());
+    assert_eq!(recognise::unfinished(&whole), whole.len());
+    assert_eq!(recognise::unfinished(&before), before.len());
+    assert_eq!(recognise::unfinished(""), 0);
+    let open =
+        "x\ncmd[0]: dump command data CREATE_CQ(0x400) INPUT\ncmd[0]: 000: 04000000 00000000 00000000 00000000\n";
+    assert_eq!(recognise::unfinished(open), 2);
+    let health = "mlx5_core 0000:3b:00.0: print_health_info:428:(pid 0): assert_var[0] 0x00000001\n";
+    assert_eq!(recognise::unfinished(health), 0);
+}
+
+#[test]
+fn health_buffers_of_two_functions_that_print_in_turns() {
+    let lines = |function: &str, irisc: u32, synd: &str, ext: &str| {
+        let line = |text: String| format!("[  100.1] mlx5_core {function}: print_health_info:428:(pid 0): {text}\n");
+        [
+            line("assert_var[0] 0x00000001".into()),
+            line("assert_exit_ptr 0x20b3eb4".into()),
+            line(format!("irisc_index {irisc}")),
+            line(format!("synd {synd}")),
+            line(format!("ext_synd {ext}")),
+        ]
+    };
+    let (one, other) =
+        (lines("0000:3b:00.0", 4, "0x1: x", "0x8a12"), lines("0000:3b:00.1", 5, "0x10: High temperature", "0x8b00"));
+    let turns: String = one.iter().zip(&other).flat_map(|(one, other)| [one.as_str(), other]).collect();
+    let reports = of_log(&turns);
+    let told: Vec<_> = reports
+        .iter()
+        .map(|report| {
+            let function = report.seen.as_ref().and_then(|seen| seen.function.as_deref());
+            (function, field(report, "irisc_index"), field(report, "ext_synd"))
+        })
+        .collect();
+    assert_eq!(told, [(Some("0000:3b:00.0"), "4", "0x8a12"), (Some("0000:3b:00.1"), "5", "0x8b00")]);
+}
+
+/// As `mlx5_dump_debug_information` of DPDK writes it.
+fn dpdk(title: &str, bytes: &[u8]) -> String {
+    let hex = |row: &[u8]| row.iter().map(|byte| format!(" {byte:02X}")).collect::<String>();
+    let rows =
+        bytes.chunks(16).enumerate().map(|(at, row)| format!("{:08X}:{} | ................\n", at * 16, hex(row)));
+    format!("{title} at [0x17d20c000], len={}\n{}\n\n\n", bytes.len(), rows.collect::<String>())
+}
+
+#[test]
+fn of_dpdks_rings_the_failed_entry_and_its_wqe_are_explained() {
+    let mut completions = [[0xff; 63].as_slice(), &[0xf1]].concat().repeat(8);
+    completions[..64].fill(0);
+    completions[0x36..0x40].copy_from_slice(&[0x53, 0x04, 0x29, 0x00, 0x12, 0x34, 0x00, 0x05, 0x00, 0xd0]);
+    let mut sends = [0_u8; 8 * 64];
+    sends[5 * 64..5 * 64 + 8].copy_from_slice(&[0, 0, 5, 0x0a, 0, 0x12, 0x34, 2]);
+    let text = format!(
+        "Unexpected CQE error syndrome 0x04 CQN = 1030 SQN = 4660 wqe_counter = 5 wq_ci = 40 cq_ci = 0\n\n\n{}{}{}",
+        dpdk("MLX5 Error CQ:", &completions),
+        dpdk("MLX5 Error SQ:", &sends),
+        dpdk("MLX5 Error RQ:", &sends[..64]),
+    );
+    let reports = of_log(&text);
+    assert_eq!(reports.len(), 3, "{reports:?}");
+    assert_eq!(reports[1].what, "completion with error LOCAL_PROT_ERR of a send");
+    assert!(reports[2].to_string().contains("SEND"), "{}", reports[2]);
+}
+
+#[test]
+fn what_the_kernel_says_of_dead_queues() {
+    for (line, syndrome, word) in [
+        (
+            "mlx5_core 0000:02:00.0: cq_err_event_notifier:517:(pid 4374): CQ error on CQN 0x407, syndrome 0x1",
+            "0x1",
+            "overran",
+        ),
+        ("mlx5_core 0000:02:00.0: CQ error on CQN 0x407, syndrom 0x2", "0x2", "access violation"),
+    ] {
+        let report = one(line);
+        assert_eq!(field(&report, "syndrome"), syndrome);
+        assert!(report.meaning.contains(word), "{report}");
+    }
+    let of_interface = one("mlx5_core 0000:33:00.1 user2p2: mlx5e_cq_error_event: cqn=0x000954 event=0x04");
+    assert!(of_interface.meaning.contains("the queue is dead"), "{of_interface}");
+    // The text is of another status: 0x13 and 0x15 are syndromes of the card's.
+    for (text, syndrome) in
+        [("fatal error", "REMOTE_ACCESS_ERR (0x13)"), ("general error", "TRANSPORT_RETRY_EXC_ERR (0x15)")]
+    {
+        let report = one(&format!("[  1.0] rocep2s0/1: QP 137 error: {text} (0x81 0x1 0x2)"));
+        let fields = ["syndrome", "vendor_error_syndrome", "qpn", "hw_syndrome_type", "hw_error_syndrome"];
+        assert_eq!(fields.map(|name| field(&report, name)), [syndrome, "0x81", "0x89", "1", "2"]);
+    }
+    let unknown = one("rocep2s0/1: QP 137 error: unrecognized status (0x41 0x0 0x0)");
+    assert_eq!((field(&unknown, "vendor_error_syndrome"), field(&unknown, "qpn")), ("0x41", "0x89"));
+}
+
+#[test]
+fn vendor_numbers_as_nccl_iser_and_rpcrdma_print_them() {
+    for line in [
+        "NET/IB: Got completion from peer with status=IBV_WC_RETRY_EXC_ERR opcode=0 reqSize=0 vendor_err=129",
+        "iser: iser_err_comp: rdma read failure: transport retry counter exceeded (12) vend_err 0x81",
+        "rpcrdma: frwr_wc_fastreg: transport retry counter exceeded (12/0x81)",
+    ] {
+        let report = one(line);
+        assert_eq!(
+            (report.what.as_str(), field(&report, "vendor_error_syndrome")),
+            ("ibv_wc_status IBV_WC_RETRY_EXC_ERR (12)", "0x81")
+        );
+    }
+}
+
+#[test]
+fn cards_that_udev_named_are_told_apart() {
+    let [one, other] = ["rocep59s0f0", "rocep175s0f0"].map(|device| {
+        let rows = rows("1.0", "", ROWS_OF_ERRORS[0]).concat();
+        format!("[ 1.0] infiniband {device}: dump_cqe:272:(pid 1): dump error cqe\n{rows}")
+    });
+    let of = |report: &Report| report.seen.as_ref().and_then(|seen| seen.function.clone());
+    let functions: Vec<_> = of_log(&[one, other].concat()).iter().map(of).collect();
+    assert_eq!(functions, [Some("rocep59s0f0".to_owned()), Some("rocep175s0f0".to_owned())]);
 }
