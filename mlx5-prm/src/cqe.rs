@@ -189,7 +189,7 @@ layout! {
         /// What hardware found, for the vendor.
         0x34 [31:24] hw_error_syndrome: u8,
         /// Which part of hardware found it, for the vendor.
-        0x34 [23:16] hw_syndrome_type: u8,
+        0x34 [23:20] hw_syndrome_type: u8,
         0x34 [15:8] vendor_error_syndrome: u8,
         0x34 [7:0] syndrome: CqeSyndrome,
         0x38 [31:24] send_wqe_opcode: u8,

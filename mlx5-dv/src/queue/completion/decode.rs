@@ -582,8 +582,12 @@ mod tests {
         let mut cqe = ErrorCqe::ZERO;
         cqe.w().opcode(CqeOpcode::RequesterError).qpn(0x43).wqe_counter(3).send_wqe_opcode(0x08);
         cqe.w().syndrome(CqeSyndrome::RemoteAccess).vendor_error_syndrome(0x88);
-        let error = decode(&Cqe::read(cqe.as_bytes()).unwrap()).unwrap_err();
+        // The dword of a card: the syndrome type is four bits, and four reserved ones follow it.
+        let mut bytes = cqe.as_bytes().to_vec();
+        bytes[0x34..0x36].copy_from_slice(&[2, 0x10]);
+        let error = decode(&Cqe::read(&bytes).unwrap()).unwrap_err();
         assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess));
+        assert_eq!((error.hw_syndrome, error.hw_syndrome_type), (2, 1));
         let text = error.to_string();
         assert!(
             text.starts_with(

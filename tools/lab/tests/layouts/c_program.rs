@@ -31,7 +31,9 @@ impl Source {
             name: format!("Linux {}", kernel.release),
             include: vec![kernel.include.clone()],
             own: format!(
-                "struct shampo_of_cqe64 {{ typeof(((struct mlx5_cqe64 *)0)->shampo) shampo; }};\n{}\n\
+                "struct shampo_of_cqe64 {{ typeof(((struct mlx5_cqe64 *)0)->shampo) shampo; }};\n\
+                 struct mlx5_ifc_err_cqe_bits {{ u8 before[0x1a0]; struct mlx5_ifc_cqe_error_syndrome_bits error; \
+                 u8 after[0x40]; }};\n{}\n\
                  #include <rdma/ibta_vol1_c12.h>\n{}",
                 own::cut(&kernel.include, OF_MANAGEMENT),
                 own::cut(&kernel.include, OF_CM),

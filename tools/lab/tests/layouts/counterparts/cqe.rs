@@ -175,6 +175,19 @@ pub const ROWS: &[Counterpart] = &[
         ],
     },
     Counterpart { layout: "ErrorCqe", header: Kernel, c: "mlx5_err_cqe", sized: true, fields: ERROR_CQE },
+    // The dword before `s_wqe_opcode_qpn`, of which `mlx5_err_cqe` reserves the upper half.
+    Counterpart {
+        layout: "ErrorCqe",
+        header: Kernel,
+        c: "mlx5_ifc_err_cqe_bits",
+        sized: true,
+        fields: &[
+            ("hw_error_syndrome", "error.hw_error_syndrome", ""),
+            ("hw_syndrome_type", "error.hw_syndrome_type", ""),
+            ("vendor_error_syndrome", "error.vendor_error_syndrome", ""),
+            ("syndrome", "error.syndrome", ""),
+        ],
+    },
     Counterpart { layout: "ErrorCqe", header: Verbs, c: "mlx5_err_cqe", sized: true, fields: ERROR_CQE },
 ];
 
