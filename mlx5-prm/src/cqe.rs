@@ -197,6 +197,8 @@ layout! {
         0x3c [31:16] wqe_counter: u16,
         0x3c [15:8] signature: u8,
         0x3c [7:4] opcode: CqeOpcode,
+        0x3c [3:2] cqe_format: u8 as CqeFormat,
+        0x3c [1] se: bool,
         0x3c [0] owner: bool,
     }
 }

@@ -118,6 +118,11 @@ err_cqe, 0x40 bytes
   0x003c [7:4]   opcode = REQ_ERR (0xd)
 "
     );
+    // The last byte of a card's completion with error: solicited, as all with error are.
+    let mut bytes = cqe.as_bytes().to_vec();
+    bytes[0x3f] = 0xd3;
+    let text = decode::completion(&bytes).unwrap().to_string();
+    assert!(text.contains("[1]     se = 1") && !text.contains("no field there"), "{text}");
 }
 
 #[test]

@@ -175,6 +175,14 @@ pub const ROWS: &[Counterpart] = &[
         ],
     },
     Counterpart { layout: "ErrorCqe", header: Kernel, c: "mlx5_err_cqe", sized: true, fields: ERROR_CQE },
+    // The last byte is that of every CQE.
+    Counterpart {
+        layout: "ErrorCqe",
+        header: Kernel,
+        c: "mlx5_err_cqe",
+        sized: true,
+        fields: &[("cqe_format", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5_get_cqe_format)")],
+    },
     // The dword before `s_wqe_opcode_qpn`, of which `mlx5_err_cqe` reserves the upper half.
     Counterpart {
         layout: "ErrorCqe",
@@ -189,6 +197,16 @@ pub const ROWS: &[Counterpart] = &[
         ],
     },
     Counterpart { layout: "ErrorCqe", header: Verbs, c: "mlx5_err_cqe", sized: true, fields: ERROR_CQE },
+    Counterpart {
+        layout: "ErrorCqe",
+        header: Verbs,
+        c: "mlx5_err_cqe",
+        sized: true,
+        fields: &[
+            ("cqe_format", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_format)"),
+            ("se", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_se)"),
+        ],
+    },
 ];
 
 const ERROR_CQE: &[(&str, &str, &str)] = &[
