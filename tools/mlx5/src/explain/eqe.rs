@@ -71,8 +71,65 @@ fn about_event(kind: EventType) -> (&'static str, &'static [&'static str], &'sta
         }
         EventType::PortChange => ("the port went up or down: the sub type says which", &[], &["`mlxlink`"]),
         EventType::PortModule => ("a module was plugged or unplugged, or reports a fault", &[], &["`ethtool -m`"]),
+        EventType::PathMigrationFailed => (
+            "a queue pair could not move to its alternate path: it stays on a path that may be dead",
+            &["the alternate path is not armed, or does not work"],
+            &["the alternate path of the queue pair, at both ends"],
+        ),
+        EventType::XrqError => (
+            "a shared receive queue with tag matching or NVMe offload (XRQ) failed",
+            &["its memory was freed or unmapped", "a message that the offload does not permit"],
+            &["the event's data: the XRQ, and its error type"],
+        ),
+        EventType::DctKeyViolation => (
+            "a DC target dropped a request with a wrong access key",
+            &["an initiator with another `dc_access_key`"],
+            &["`dc_access_key` of the target, and of the initiators' address vectors"],
+        ),
+        EventType::DoorbellCongestion => (
+            "doorbells or BlueFlame copies arrive faster than the card takes them",
+            &["many small work requests, each with a doorbell of its own"],
+            &["several work requests for each doorbell"],
+        ),
+        EventType::Stall => (
+            "a virtual lane is stalled: the port cannot send on it",
+            &["a congested network, or a receiver that pauses without end"],
+            &["the port's pause counters: `ethtool -S`"],
+        ),
+        EventType::FpgaError => (
+            "the FPGA beside the card reports an error",
+            &["a fault of the FPGA or of its image"],
+            &["`syndrome` of the event"],
+        ),
+        EventType::FpgaQpError => (
+            "a queue pair of the FPGA beside the card failed",
+            &["a retry count was exceeded, or the remote end is gone"],
+            &["`syndrome` of the event, and its queue pair"],
+        ),
+        EventType::DroppedPacketLogged => (
+            "the card dropped packets, and counts or logs them",
+            &["a queue pair or a flow rule that does not take them"],
+            &["the card's counters of drops"],
+        ),
         EventType::Unknown(_) => ("unknown event type", &[], &[]),
-        _ => ("no error by itself", &[], &[]),
+        EventType::Completion
+        | EventType::PathMigrated
+        | EventType::CommunicationEstablished
+        | EventType::SendQueueDrained
+        | EventType::Command
+        | EventType::NicVportChange
+        | EventType::EswFunctionsChanged
+        | EventType::VhcaStateChange
+        | EventType::SrqLastWqe
+        | EventType::SrqLimit
+        | EventType::Gpio
+        | EventType::RemoteConfig
+        | EventType::DctDrained
+        | EventType::General
+        | EventType::MonitorCounter
+        | EventType::Pps
+        | EventType::DeviceTracer
+        | EventType::ObjectChange => ("no error by itself", &[], &[]),
     }
 }
 
@@ -91,5 +148,15 @@ mod tests {
         let report = event(eqe.as_bytes()).expect("64 bytes");
         assert_eq!(report.what, "event CQ_ERROR (0x4) of CQ 0x43");
         assert!(report.meaning.contains("overrun"));
+    }
+
+    #[test]
+    fn no_error_is_said_to_be_none() {
+        for kind in EventType::ALL {
+            let name = kind.to_string();
+            let is_error = ["ERROR", "VIOLATION", "FAILED"].iter().any(|word| name.contains(word));
+            let (meaning, causes, _) = about_event(*kind);
+            assert!(!is_error || (meaning != "no error by itself" && !causes.is_empty()), "{name}: {meaning}");
+        }
     }
 }
