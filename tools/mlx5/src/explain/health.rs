@@ -178,7 +178,12 @@ fn advice(synd: HealthSyndrome) -> Advice {
             &["memory errors of the host"],
             &["`dmesg` for machine checks and AER", "`edac-util`"],
         ),
-        _ => ("unknown syndrome", &[], FIRMWARE),
+        HealthSyndrome::TrustLockdown => (
+            "the card locked itself: its firmware or its configuration could not be trusted",
+            &["an image that is not signed for this card, or was changed", "a failed attestation"],
+            FIRMWARE,
+        ),
+        HealthSyndrome::Unknown(_) => ("unknown syndrome", &[], FIRMWARE),
     }
 }
 
@@ -269,6 +274,7 @@ mod tests {
     fn every_syndrome_but_none_has_something_to_look_at() {
         for synd in HealthSyndrome::ALL.iter().filter(|synd| **synd != HealthSyndrome::None) {
             assert!(!advice(*synd).2.is_empty(), "{synd}");
+            assert!(!advice(*synd).0.contains("unknown"), "{synd}");
         }
     }
 }
