@@ -37,15 +37,21 @@ pub fn explain_as(bytes: &[u8], service: Option<Service>) -> Option<Report> {
     let note = match (service, guessed) {
         (None, Service::Raw) => "raw, by its first segment, an Ethernet segment; `--service` names another",
         (None, Service::Ud) => "ud, by its first segment, an address vector; `--service` names another",
+        (None, Service::Dc) => "dc, by its first segment, an address vector; `--service` names another",
+        (None, _) if has_address(CtrlSeg::read(bytes)?.opcode()) => "connected, assumed; `--service` names another",
         _ => return Some(report),
     };
     report.fields.push(("service", note.to_owned()));
     Some(report)
 }
 
-/// The service of a send by its first segment: a data segment has a byte count, and an address of the host.
+/// The service by the first segment. A send's data segment has a byte count, and an address of the host; the segment
+/// of a remote address ends in a reserved dword, where an address vector has bit 31 of its third or its fourth dword.
 fn guess(bytes: &[u8]) -> Service {
     let Some(ctrl) = CtrlSeg::read(bytes) else { return Service::Connected };
+    if is_remote(ctrl.opcode()) {
+        return guess_remote(bytes);
+    }
     let (Some(data), true) = (bytes.get(SEGMENT..).and_then(DataSeg::read), is_send(ctrl.opcode())) else {
         return Service::Connected;
     };
@@ -58,6 +64,35 @@ fn guess(bytes: &[u8]) -> Service {
         () if data.byte_count() == 0 && data.lkey() & !CHECKSUMS == 0 => Service::Raw,
         () => Service::Connected,
     }
+}
+
+fn guess_remote(bytes: &[u8]) -> Service {
+    let dword = |at: usize| bytes.get(at..at + 4).unwrap_or_default();
+    let is_zero = |at: usize| dword(at).iter().all(|byte| *byte == 0);
+    // Keys may have bit 31, too: then a byte count follows, where a vector reserves the dword.
+    let extended = dword(0x18).first().is_some_and(|byte| byte & 0x80 != 0)
+        && is_zero(0x20)
+        && bytes.len() >= SEGMENT + UdAdrsVector::SIZE + RaddrSeg::SIZE;
+    if !is_zero(0x1c) || extended { Service::Dc } else { Service::Connected }
+}
+
+/// Whether the service determines what the segments after the control segment are.
+fn has_address(opcode: WqeOpcode) -> bool {
+    is_send(opcode) || is_remote(opcode)
+}
+
+/// Whether it has the segment of a remote address.
+fn is_remote(opcode: WqeOpcode) -> bool {
+    matches!(
+        opcode,
+        WqeOpcode::RdmaWrite
+            | WqeOpcode::RdmaWriteImm
+            | WqeOpcode::RdmaRead
+            | WqeOpcode::AtomicCs
+            | WqeOpcode::AtomicFa
+            | WqeOpcode::AtomicMaskedCs
+            | WqeOpcode::AtomicMaskedFa
+    )
 }
 
 fn is_send(opcode: WqeOpcode) -> bool {
@@ -374,6 +409,28 @@ mod tests {
     }
 
     #[test]
+    fn an_address_vector_before_a_remote_address_is_dc() {
+        let mut address = UdAdrsVector::default().as_bytes().to_vec();
+        let mut remote = RaddrSeg::default();
+        let _ = remote.w().rkey(0x1234);
+        let mut ctrl = CtrlSeg::default();
+        let _ = ctrl.w().opcode(WqeOpcode::RdmaWrite).ds(6).qp_or_sq(0x43);
+        let given = |address: &[u8]| [ctrl.as_bytes(), address, remote.as_bytes(), &data()].concat();
+        // `ext` alone, and with all of the vector.
+        address[8] = 0x80;
+        let alone = given(&address);
+        address[12..16].copy_from_slice(&[0x11, 0x22, 0x33, 0x44]);
+        for wqe in [alone, given(&address)] {
+            let (guessed, named) = (explain_as(&wqe, None).unwrap(), explain_as(&wqe, Some(Service::Dc)).unwrap());
+            assert_eq!((&guessed.decoded, &guessed.offending), (&named.decoded, &named.offending));
+            assert!(guessed.fields.iter().any(|(name, text)| *name == "service" && text.starts_with("dc, by")));
+        }
+        let connected = [ctrl.as_bytes(), remote.as_bytes(), &data()].concat();
+        let report = explain_as(&connected, None).unwrap();
+        assert!(report.fields.iter().any(|(name, text)| *name == "service" && text.starts_with("connected, assumed")));
+    }
+
+    #[test]
     fn every_opcode_with_a_layout_is_read_to_its_end() {
         let zeros = [0; 0x100];
         type Case = (WqeOpcode, u8, &'static [&'static Info]);
@@ -484,7 +541,7 @@ mod tests {
             let report = explain_as(&[ctrl.as_bytes(), &segments].concat(), None).expect("a WQE");
             assert_eq!(report.offending, Vec::<String>::new(), "{report}");
             assert!(read(&report).starts_with(&names(infos)), "{report}");
-            assert_eq!(report.fields.is_empty(), infos.len() == 1 && infos[0].name == "DataSeg", "{report}");
+            assert!(report.fields.iter().any(|(name, _)| *name == "service"), "{report}");
         }
     }
 
