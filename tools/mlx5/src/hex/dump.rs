@@ -25,7 +25,7 @@ pub fn of(lines: &[Line<'_>]) -> Result<Hex, Error> {
     let rows: Vec<&Row<'_>> = lines.iter().filter_map(row).collect();
     let first = rows.first().ok_or(Error::Empty)?;
     if let Some(offset) = first.offset {
-        let order = if offset.starts_with("0x") { Order::Host } else { Order::Memory };
+        let order = marked_order(offset, &first.words);
         return with_offsets(lines, order, 16, |row| Placed { row, offset: row.offset, words: &row.words });
     }
     if may_have_offsets(&rows) {
@@ -40,6 +40,13 @@ pub fn of(lines: &[Line<'_>]) -> Result<Hex, Error> {
         };
     }
     without_offsets(lines)
+}
+
+/// The order of words after an offset that a colon marks. gdb's words have `0x`; crash's addresses have 16 digits, and
+/// so have those of kernels that print addresses.
+fn marked_order(offset: &str, words: &[&str]) -> Order {
+    let of_gdb = words.first().is_some_and(|word| word.starts_with("0x"));
+    if of_gdb || offset.len() == 16 { Order::Host } else { Order::Memory }
 }
 
 fn after_first<'a>(row: &'a Row<'a>) -> Placed<'a> {
@@ -107,7 +114,11 @@ fn with_offsets<'a>(
         (Some(line), _) => Err(Error::Repeat { line, missing: "offset after" }),
         (None, true) => Err(Error::Empty),
         (None, false) => {
-            let note = (dump.widest > 1 && order == Order::Host).then(|| note(dump.widest, order));
+            // Eight digits are print_hex_dump's, whose wider groups are host numbers, and xxd's, whose groups are not.
+            let is_unsure = |row: &Row<'_>| row.offset.is_some_and(|offset| offset.len() == 8);
+            let unsure = matches!(dump.widest, 4 | 8) && lines.iter().filter_map(row).any(is_unsure);
+            let is_said = dump.widest > 1 && (order == Order::Host || unsure);
+            let note = is_said.then(|| note(dump.widest, order));
             Ok(Hex { bytes: dump.bytes, note })
         }
     }

@@ -6,7 +6,10 @@
 //! | `od`, `od -b`, `-x`, `-t x1`, `-t x4`, `-t x8`, `-t x1z`, `-A d` | octal, hexadecimal or decimal | octal or hexadecimal, in host order |
 //! | `hexdump`, `-b`, `-o`, `-x`, `-C` | hexadecimal | octal or hexadecimal, in host order |
 //! | `xxd`, `xxd -g`, `-a`, `-c`; kernels, DPDK | hexadecimal and a colon | hexadecimal, as in memory |
-//! | gdb's `x/64xb`, `x/16xw` | addresses and a colon | hexadecimal, in host order |
+//! | a kernel's `print_hex_dump` with groups of 2, 4 or 8 | 8 digits and a colon | host order, but read as `xxd -g`'s; [`Hex::note`] says so |
+//! | the same with addresses, crash's `rd` | 16 digits and a colon | hexadecimal, in host order |
+//! | `tcpdump -x`, `-X` | `0x`, 4 digits and a colon | hexadecimal, as in memory |
+//! | gdb's `x/64xb`, `x/16xw` | addresses and a colon | hexadecimal with `0x`, in host order |
 //! | Wireshark, `tshark -x` | hexadecimal | pairs |
 //! | `xxd -p`, `xxd -i`, C arrays, `\x` strings, a kernel's four lines | none | hexadecimal, as printed |
 //!

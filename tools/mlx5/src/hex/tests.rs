@@ -73,6 +73,33 @@ fn the_byte_order_of_words_is_said() {
 }
 
 #[test]
+fn words_after_a_marked_offset_are_in_the_order_of_their_producer() {
+    let expected: Vec<u8> = (0..20).collect();
+    for (text, said) in [
+        // tcpdump -x and -X.
+        ("\t0x0000:  0001 0203 0405 0607 0809 0a0b 0c0d 0e0f\n\t0x0010:  1011 1213\n", ""),
+        ("\t0x0000:  0001 0203 0405 0607 0809 0a0b 0c0d 0e0f  ................\n\t0x0010:  1011 1213  ....\n", ""),
+        // gdb's x/5xw.
+        (
+            "0x7fffe000:\t0x03020100\t0x07060504\t0x0b0a0908\t0x0f0e0d0c\n0x7fffe010:\t0x13121110\n",
+            "words of 4 bytes, read as numbers of a little-endian host",
+        ),
+        // crash's `rd -32`, and print_hex_dump with addresses.
+        (
+            "ffff8a1b2c3d4000:  03020100 07060504 0b0a0908 0f0e0d0c   ................\nffff8a1b2c3d4010:  13121110   ....\n",
+            "words of 4 bytes, read as numbers of a little-endian host",
+        ),
+        (
+            "00000000: 00010203 04050607 08090a0b 0c0d0e0f\n00000010: 10111213\n",
+            "words of 4 bytes, read as printed; `od -t x1` leaves no doubt",
+        ),
+    ] {
+        let hex = read_text(text).expect(text);
+        assert_eq!((&hex.bytes, hex.note.unwrap_or_default().as_str()), (&expected, said), "{text}");
+    }
+}
+
+#[test]
 fn lines_that_a_shell_has_joined_are_dumps_too() {
     for text in [printed!("od_hex_bytes"), printed!("xxd"), printed!("xxd_g1"), printed!("od"), printed!("xxd_a")] {
         // A quoted `|` is all that these characters could be mistaken for.
