@@ -1,6 +1,6 @@
 //! Layouts by name.
 
-use mlx5_prm::cqe::{Cqe, ErrorCqe};
+use mlx5_prm::cqe::{Cqe, Cqe128, CqeOpcode, ErrorCqe};
 use mlx5_prm::decode::{self, Dump};
 use mlx5_prm::eqe::Eqe;
 use mlx5_prm::layout::{Info, Layout};
@@ -61,9 +61,18 @@ pub fn decoded<'a>(info: &'static Info, bytes: &'a [u8]) -> Dump<'a> {
     let chosen = match info {
         _ if same(info, &Eqe::INFO) => decode::event(bytes),
         _ if same(info, &Cqe::INFO) || same(info, &ErrorCqe::INFO) => decode::completion(bytes),
+        // The first half of an entry with error holds nothing.
+        _ if same(info, &Cqe128::INFO) => {
+            bytes.get(Cqe::SIZE..Cqe128::SIZE).filter(|half| fails(half)).and_then(decode::completion)
+        }
         _ => decode::command_input(bytes).filter(|dump| same(dump.info(), info)),
     };
     chosen.unwrap_or(Dump::new(info, bytes))
+}
+
+fn fails(bytes: &[u8]) -> bool {
+    let failures = [CqeOpcode::RequesterError, CqeOpcode::ResponderError, CqeOpcode::SignatureError];
+    Cqe::read(bytes).is_some_and(|cqe| failures.contains(&cqe.opcode()))
 }
 
 fn same(one: &Info, other: &Info) -> bool {
@@ -89,5 +98,15 @@ mod tests {
             assert_eq!(layout(info.name).map(|found| found.name), Ok(info.name));
             assert!(layout(info.prm_name()).is_ok_and(|found| found.prm_name() == info.prm_name()), "{}", info.name);
         }
+    }
+
+    #[test]
+    fn an_error_in_an_entry_of_128_bytes_is_one() {
+        let mut bytes = [0; 128];
+        bytes[0x74..0x78].copy_from_slice(&[0xa1, 0x02, 0x88, 0x13]);
+        bytes[0x7f] = 0xd0;
+        assert!(decoded(&Cqe128::INFO, &bytes).to_string().contains("REMOTE_ACCESS_ERR"));
+        bytes[0x7f] = 0x10;
+        assert!(decoded(&Cqe128::INFO, &bytes).to_string().contains("RESP_WR_IMM"));
     }
 }
