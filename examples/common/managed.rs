@@ -26,8 +26,8 @@ pub struct EndOptions {
     #[arg(long, conflicts_with = "host")]
     listen: bool,
     /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
-    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
-    device: String,
+    #[arg(short = 'd', long = "ib-dev")]
+    device: Option<String>,
     /// IP address and prefix of a function that this program owns, such as 10.0.0.4/24.
     #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
     ip: Option<Network>,
@@ -48,9 +48,13 @@ impl EndOptions {
     /// Runs the end that the options name, or both, on two functions of a software card.
     pub fn run(&self, service: Service, end: impl Fn(End) -> Result<(), Failure> + Sync) -> Result<(), Failure> {
         if self.host.is_none() && !self.listen {
+            if self.device.is_some() || self.ip.is_some() {
+                return Err("-d and --ip need HOST or --listen: without them both ends run on a software card".into());
+            }
             return both_ends(service, &end);
         }
-        let device = mlx5_open::open_at(&self.device, self.ip.map(|network| network.address()))?;
+        let device = self.device.as_deref().unwrap_or("sim");
+        let device = mlx5_open::open_at(device, self.ip.map(|network| network.address()))?;
         let manager = ConnectionManager::start(&device, self.ip)?;
         end(match self.host {
             Some(host) => End { device, manager, remote: Some(SocketAddr::new(host, service.port)) },
