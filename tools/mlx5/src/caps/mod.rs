@@ -77,14 +77,25 @@ impl Wanted {
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let wanted = Wanted::from(arguments)?;
     if let Some([a, b]) = arguments.diff.as_deref() {
-        let diff = diff::Diff::of(wanted.of(CapSet::load(a)?), wanted.of(CapSet::load(b)?));
+        let [a, b] = [wanted.of(CapSet::load(a)?), wanted.of(CapSet::load(b)?)];
+        check_match(arguments, &[&a, &b])?;
+        let diff = diff::Diff::of(a, b);
         return if json { print_json(&diff) } else { print(&diff.to_string()) };
     }
     let set = wanted.of(CapSet::load(&arguments.device)?);
-    if let (true, Some(pattern)) = (set.pages.is_empty() && set.absent.is_empty(), &arguments.pattern) {
-        return Err(format!("no capability matches `{pattern}`; without a pattern all are shown").into());
-    }
+    check_match(arguments, &[&set])?;
     if json { print_json(&set) } else { print(&text(&set)) }
+}
+
+/// Refuses a pattern that selects nothing in any of the sets.
+fn check_match(arguments: &Arguments, sets: &[&CapSet]) -> Result<(), Failure> {
+    let is_empty = sets.iter().all(|set| set.pages.is_empty() && set.absent.is_empty());
+    match &arguments.pattern {
+        Some(pattern) if is_empty => {
+            Err(format!("no capability matches `{pattern}`; without a pattern all are shown").into())
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -110,6 +121,15 @@ mod tests {
         let [page] = &found.pages[..] else { panic!("one page") };
         let [qp] = &page.capabilities[..] else { panic!("one capability") };
         assert_eq!((qp.name.as_str(), qp.value), ("log_max_qp", Both { max: Some(18), current: Some(17) }));
+    }
+
+    #[test]
+    fn a_pattern_that_selects_nothing_is_refused() {
+        let pattern = Some("log_max_qq".to_owned());
+        let arguments = Arguments { device: "sim".into(), diff: None, max: false, cur: false, pattern };
+        let none = wanted("log_max_qq", false).of(card());
+        assert!(check_match(&arguments, &[&none, &none]).is_err());
+        assert!(check_match(&arguments, &[&none, &card()]).is_ok());
     }
 
     #[test]
