@@ -318,13 +318,25 @@ fn of_status(text: &str) -> Result<Report, Failure> {
             None => status::of_status(CmdStatus::from_number(status.status.unwrap_or_default())),
         });
     }
+    if let Some(status) = status_by_name(text) {
+        return Ok(status::of_status(status));
+    }
+    // A syndrome may follow the name, as it may follow the number.
+    if let Some((name, syndrome)) = text.trim_end().rsplit_once(char::is_whitespace)
+        && let (Some(status), Ok(syndrome)) = (status_by_name(name.trim_end()), number(syndrome))
+    {
+        let status = Some(status.number());
+        return Ok(status::explain(&status::Refused { status, syndrome, ..Default::default() }));
+    }
+    let known: Vec<String> = CmdStatus::ALL.iter().map(CmdStatus::to_string).collect();
+    Err(usage(format!("{text:?} is not a command status; known are {}", known.join(", "))))
+}
+
+/// The status of this name, in the PRM or in messages of mlx5_core.
+fn status_by_name(text: &str) -> Option<CmdStatus> {
     let named = CmdStatus::ALL.iter().find(|status| status.to_string().eq_ignore_ascii_case(text));
     let of_kernel = KERNEL_STATUS.iter().find(|(words, _)| words.eq_ignore_ascii_case(text));
-    let named = named.or(of_kernel.map(|(_, status)| status));
-    named.map(|status| status::of_status(*status)).ok_or_else(|| {
-        let known: Vec<String> = CmdStatus::ALL.iter().map(CmdStatus::to_string).collect();
-        usage(format!("{text:?} is not a command status; known are {}", known.join(", ")))
-    })
+    named.or(of_kernel.map(|(_, status)| status)).copied()
 }
 
 /// The text of mlx5_core for each status.

@@ -204,6 +204,8 @@ fn numbers_and_names_are_looked_up() {
     assert_eq!(what(&["status", "8"]).what, "command status EXCEED_LIM (0x8)");
     assert_eq!(what(&["status", "bad", "parameter"]).what, "command status BAD_PARAM (0x3)");
     assert_eq!(what(&["status", "0x8", "0x62bbc6"]).known.len(), 1);
+    assert_eq!(what(&["status", "EXCEED_LIM", "0x62bbc6"]).known.len(), 1);
+    assert_eq!(what(&["status", "limits", "exceeded", "0x62bbc6"]).known.len(), 1);
     assert_eq!(what(&["syndrome", "0x62bbc6"]).known[0].of, "CREATE_CQ");
     assert_eq!(what(&["BAD_PARAM"]).what, "command status BAD_PARAM (0x3)");
     assert_eq!(what(&["bad", "parameter"]).what, "command status BAD_PARAM (0x3)");
