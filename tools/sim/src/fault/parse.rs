@@ -46,10 +46,7 @@ pub struct Injection {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseFaultError {
     /// Unknown kind of fault.
-    #[error(
-        "unknown fault `{0}`; faults are status, swallow, delivery, late, token, signature, event-lost, health, \
-         health-counter, pages, removal, cqe, loss, duplicate, reorder and corrupt; {SYNTAX}"
-    )]
+    #[error("unknown fault `{0}`; faults are {kinds}; {SYNTAX}", kinds = KINDS.join(", "))]
     Kind(String),
     /// Too few or too many arguments.
     #[error("`{0}` has too few or too many arguments; {SYNTAX}")]

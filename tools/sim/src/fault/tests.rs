@@ -96,6 +96,7 @@ fn every_kind_has_a_text() {
 fn other_texts_are_refused_with_the_reason() {
     for (text, reason) in [
         ("los:1%", "unknown fault `los`"),
+        ("los:1%", "cqe, cqe-opcode, loss"),
         ("loss", "too few or too many"),
         ("removal:1", "too few or too many"),
         ("loss:101%", "`101%` is not a valid share"),
