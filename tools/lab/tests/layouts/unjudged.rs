@@ -50,10 +50,7 @@ pub const UNJUDGED: &[Group] = &[
         "rdma-core's test_mlx5_dm_ops.py reads them; the kernel's and libmlx5's headers reserve the bits",
         "DeviceMemCap.increment_size_sup DeviceMemCap.test_and_set_size_sup",
     ),
-    (
-        "in UCX's own headers alone",
-        "SetXrqDcParamsEntryIn SetXrqDcParamsEntryOut Qpc.full_handshake",
-    ),
+    ("in UCX's own headers alone", "SetXrqDcParamsEntryIn SetXrqDcParamsEntryOut Qpc.full_handshake"),
     (
         "in FreeBSD's driver alone",
         "CreateQosParaVportIn CreateQosParaVportOut DestroyQosParaVportIn DestroyQosParaVportOut Cqe.lro_timestamp_valid",
