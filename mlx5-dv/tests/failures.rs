@@ -144,7 +144,7 @@ fn an_eq_that_cannot_be_destroyed_does_not_keep_the_others() {
     let fault = Fault::CommandStatus { opcode: Some(Opcode::DestroyEq.number() as u16), status: 6, syndrome: 0 };
     sim.handle(0).faults().inject(fault, Times::Count(1));
     drop(device);
-    assert_eq!(seen.lock().unwrap().len(), 4, "three for completions and the asynchronous one");
+    assert_eq!(seen.lock().unwrap().len(), 5, "three for completions, the asynchronous one, and that of commands");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub fn tcp(here: &EthernetEnd, to: Mac) -> Vec<u8> {
 pub fn udp(here: &EthernetEnd, to: Mac) -> Vec<u8> {
     let mut ip = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
     ip.extend([0xfd; 32]);
-    ip.extend([0x30, 0x39, 0x12, 0xb7, 0, 0, 0, 0]);
+    ip.extend([0x30, 0x39, 0x13, 0x89, 0, 0, 0, 0]);
     [ethernet(here, to, 0x86dd), ip].concat()
 }
 

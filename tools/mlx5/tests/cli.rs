@@ -186,7 +186,7 @@ fn explain_says_what_it_cannot_explain_and_how_to_go_on() {
 #[test]
 fn caps_says_what_its_logarithms_mean() {
     let text = stdout(&mlx5(&["caps", "^general.log_max_qp$"]));
-    assert!(text.contains("18 (0x12)") && text.contains("131072 queue pairs"), "{text}");
+    assert!(text.contains("18 (0x12)") && text.contains("262144 queue pairs"), "{text}");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn info_shows_the_card_and_says_why_it_does_not_know_the_rest() {
     assert_eq!((&info["port"]["state"], &info["gids"][0]["type"]), (&"up".into(), &"RoCE v2".into()));
     let limits = info["limits"].as_array().expect("limits");
     let qp = limits.iter().find(|limit| limit["capability"] == "log_max_qp").expect("queue pairs");
-    assert_eq!((&qp["limit"], &qp["unit"]), (&131_072.into(), &"queue pairs".into()));
+    assert_eq!((&qp["limit"], &qp["unit"]), (&262_144.into(), &"queue pairs".into()));
     for (key, reason) in info["unknown"].as_object().expect("reasons") {
         let value = info.pointer(&format!("/{}", key.replace('.', "/")));
         assert_eq!(value, Some(&Value::Null), "{key}: {reason}");

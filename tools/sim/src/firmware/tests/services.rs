@@ -47,7 +47,8 @@ fn xrc_srq(client: &mut Client, parents: &Parents, xrcd: u32) -> WithTail<Create
 fn a_shared_receive_queue_has_no_pages_larger_than_an_address() {
     let mut client = Client::up();
     let parents = client.parents();
-    let mut command = xrc_srq(&mut client, &parents, 0);
+    let xrcd = client.exec(&AllocXrcdIn::default()).unwrap().xrcd();
+    let mut command = xrc_srq(&mut client, &parents, xrcd);
     for log_page_size in [52, 58, 63] {
         let mut context = *command.command.xrc_srq_context_entry();
         context.w().log_page_size(log_page_size).page_offset(1);
