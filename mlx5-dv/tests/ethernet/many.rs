@@ -23,6 +23,8 @@ use crate::ends::{BUFFER, SOON};
 const DEPTH: usize = 256;
 /// Longest frame that is sent inline.
 const INLINE: usize = 128;
+/// The UDP port of RoCE, whose packets are not for Ethernet queues.
+const ROCE: u16 = 4791;
 /// The longest frame of an MTU of 1500.
 const LONGEST: usize = 1514;
 /// Frames between two bursts that nobody receives.
@@ -65,7 +67,7 @@ fn request(random: &mut Rng, [from, to]: [Mac; 2], number: u64) -> Request {
     let mut bytes = Vec::with_capacity(LONGEST);
     if is_ip {
         let step = builder.ip(addresses(random, is_v4, options));
-        let (source, destination) = (random.u16(..), random.u16(..));
+        let (source, destination) = (random.u16(..), random.u16(..ROCE));
         let written = match is_udp {
             true => step.udp(source, destination).write(&mut bytes, &payload),
             false => {

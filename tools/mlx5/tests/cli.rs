@@ -206,7 +206,7 @@ fn info_shows_the_card_and_says_why_it_does_not_know_the_rest() {
     }
     assert!(info["unknown"]["numa_node"].as_str().is_some_and(|reason| reason.contains("no PCI place")), "{info}");
     let text = stdout(&mlx5(&["info"]));
-    assert!(text.contains("SIM0000000005") && text.contains("131072 queue pairs"), "{text}");
+    assert!(text.contains("SIM0000000005") && text.contains("262144 queue pairs"), "{text}");
     assert_eq!(mlx5(&["info", "-d", "nonsense"]).status.code(), Some(2));
 }
 
