@@ -7,8 +7,8 @@
 //! * The crate never panics because of data from a device: everything read from it is checked first.
 //! * Every wait has a deadline. A dead or removed card ends every wait with an error.
 //! * [`access`], [`Device`] and the objects may be used from any thread; a queue belongs to one thread at a time.
-//! * Control calls (open, create, connect, modify, query, destroy) block and may allocate; posting, ringing doorbells and
-//!   polling do neither.
+//! * Control calls (open, create, connect, modify, query, destroy) block and may allocate; posting, ringing doorbells
+//!   and polling do neither.
 //! * Memory that the card may still write is never freed: if it cannot be unmapped, it is leaked.
 //!
 //! # Map
@@ -22,8 +22,8 @@
 //! target. Each state transition of a queue pair is a span around its command: target `mlx5_dv::qp`, level DEBUG, name
 //! `transition`, fields `qpn`, `service`, `from`, `to` and, after a failure, `error`. All other events have their
 //! module as target: `mlx5_dv::access` for bring-up, events and background failures, `mlx5_dv::objects` for objects
-//! that could not be destroyed, `mlx5_dv::queue` for queues that could not be drained, `mlx5_dv::memory` for missing huge pages. The death of a card is an ERROR; a feature
-//! that is not available is a WARN.
+//! that could not be destroyed, `mlx5_dv::queue` for queues that could not be reset, `mlx5_dv::memory` for missing huge
+//! pages. The death of a card is an ERROR; a feature that is not available is a WARN.
 //!
 //! # Features
 //! `serde`: [`queue::Peer`] and [`queue::RemoteAddress`] implement serde's traits, by their text or their bytes.

@@ -531,7 +531,7 @@ fn rules_of_several_kinds_end_in_the_same_order_in_each_run() {
             FlowMatch::new().ipv4().dscp(3),
             FlowMatch::new().ipv6(),
         ];
-        let held: Vec<_> = kinds.iter().map(|kind| rules.add(0, kind, &FlowActions::drop()).unwrap()).collect();
+        let held: Vec<_> = kinds.iter().map(|kind| rules.add(0, kind, FlowActions::drop()).unwrap()).collect();
         drop((held, rules, device));
         world.simulated().record().hash
     };

@@ -60,8 +60,8 @@ struct Shared {
     watches_receives: AtomicBool,
 }
 
-/// Maximum number of violations kept of each rule, so that a client that repeats an error neither exhausts our memory nor
-/// hides its other errors.
+/// Maximum number of violations kept of each rule, so that a client that repeats an error neither exhausts our memory
+/// nor hides its other errors.
 pub const KEPT: u64 = 100;
 
 /// The rule of the last [`Violation`]s taken, one for each rule with more than [`KEPT`]; the detail has their number.
