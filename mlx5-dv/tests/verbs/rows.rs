@@ -335,6 +335,7 @@ const QUEUE_PAIRS: &[Row] = &[
             QueuePair::ready_to_receive,
             QueuePair::ready_to_send,
             QueuePair::modify,
+            QueuePair::restart_send_queue,
             QueuePair::to_error,
             QueuePair::reset,
             Connection::reset,
@@ -344,8 +345,8 @@ const QUEUE_PAIRS: &[Row] = &[
         ALL,
         [PINGPONG],
         "`QueuePair::modify` changes rights in INIT and RTS, RNR timer, Q_Key and UDP source port in RTS (libmlx5's \
-         `mlx5dv_modify_qp_udp_sport`). There is no state SQD, to which no public \
-         command leads, and no alternate path, which RoCE has not. The port of a bond (`RtrAttributes::lag_port`, and \
+         `mlx5dv_modify_qp_udp_sport`), `QueuePair::restart_send_queue` leads from SQER to RTS (UC, UD). There is no state \
+         SQD, as Linux's mlx5_ib and today's headers have no command that enters it, and no alternate path, which RoCE has not. The port of a bond (`RtrAttributes::lag_port`, and \
          `TisOptions::lag_port` of frames) is untried: the software card has one port"
     ),
     row!(
