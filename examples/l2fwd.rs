@@ -324,7 +324,7 @@ fn exchange(mut queue: EthernetQueue, via: Mac, count: u64, stop: &AtomicBool) -
 /// A datagram of a flow over IPv4, without a checksum of its own, with a number in it.
 fn datagram(to: Mac, from: Mac, flow: u64, number: u64) -> Vec<u8> {
     let ip = [0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0x26, 0xbd, 10, 0, 0, 2, 10, 0, 0, 1];
-    let ports_and_length = [0x40, flow as u8, 0x12, 0xb7, 0, 26, 0, 0];
+    let ports_and_length = [0x40, flow as u8, 0x13, 0x89, 0, 26, 0, 0];
     let mut frame = [&to.0[..], &from.0, &[8, 0], &ip, &ports_and_length, &number.to_be_bytes()].concat();
     frame.resize(60, number as u8);
     frame

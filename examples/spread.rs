@@ -205,7 +205,7 @@ impl Sender {
 /// A UDP datagram of 18 bytes over IPv4, without a checksum of its own, from 10.0.0.2 to 10.0.0.1.
 fn udp(to: Mac, from: Mac) -> Vec<u8> {
     let ip = [0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0x26, 0xbd, 10, 0, 0, 2, 10, 0, 0, 1];
-    let ports_and_length = [0, 0, 0x12, 0xb7, 0, 26, 0, 0];
+    let ports_and_length = [0, 0, 0x13, 0x89, 0, 26, 0, 0];
     let mut frame = [&to.0[..], &from.0, &[8, 0], &ip, &ports_and_length].concat();
     frame.resize(FRAME, 0x55);
     frame
