@@ -18,6 +18,7 @@ use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use super::qp::datagram::AddressHandle;
 use super::qp::path::AddressPath;
+use super::qp::transition::path_mtu;
 use super::queue_counter::QueueCounter;
 use super::srq::Srq;
 use crate::caps::{CapPage, Caps};
@@ -132,7 +133,7 @@ impl DctOptions {
             .tclass(self.traffic_class)
             .flow_label(self.flow_label)
             .dc_access_key(self.access_key)
-            .mtu(self.mtu(device)?)
+            .mtu(path_mtu(device, self.path_mtu)?)
             .port(self.port)
             .my_addr_index(self.gid_index)
             .hop_limit(self.hop_limit)
@@ -142,18 +143,6 @@ impl DctOptions {
             context.w().atomic_mode(atomic_mode(caps));
         }
         Ok(context)
-    }
-
-    fn mtu(&self, device: &Device) -> Result<PathMtu, Error> {
-        if let Some(mtu) = self.path_mtu {
-            fits("path_mtu", mtu.number(), 3)?;
-            return Ok(mtu);
-        }
-        let port = device.port()?;
-        port.path_mtu().and_then(|bytes| PathMtu::from_bytes(bytes.into())).ok_or_else(|| {
-            let (headers, mtu, max_mtu) = (port.headers(), port.mtu, Some(port.max_mtu));
-            Invalid::PortMtu { what: "path_mtu", payload: 256, headers, mtu, max_mtu, syndrome: None }.into()
-        })
     }
 }
 

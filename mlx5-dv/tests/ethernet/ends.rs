@@ -12,6 +12,8 @@ use mlx5_sim::profile::Profile;
 
 /// Limit for everything that must succeed.
 pub const SOON: Duration = Duration::from_secs(20);
+/// The UDP port of RoCE, whose packets are not for Ethernet queues.
+pub const ROCE: u16 = 4791;
 /// Size of a buffer in bytes: more than a frame with an MTU of 1500.
 pub const BUFFER: usize = 2048;
 

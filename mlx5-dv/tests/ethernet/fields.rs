@@ -12,7 +12,7 @@ use mlx5_open::Sim;
 use mlx5_prm::caps::{CmdHcaCap, FlowTableFieldsSupported, FlowTableFieldsSupported2};
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{EthernetEnd, end, refusal, two_of};
+use crate::ends::{EthernetEnd, ROCE, end, refusal, two_of};
 
 /// Addresses; those of Ethernet become the functions'.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -21,7 +21,6 @@ const THERE: [u8; 4] = [10, 0, 0, 2];
 /// UDP's destination ports.
 const VXLAN: u16 = 4789;
 const VXLAN_GPE: u16 = 4790;
-const ROCE: u16 = 4791;
 const GENEVE: u16 = 6081;
 const GTPU: u16 = 2152;
 const MPLS: u16 = 6635;

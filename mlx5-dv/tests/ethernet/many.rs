@@ -17,14 +17,12 @@ use mlx5_dv::{Device, Mac};
 use mlx5_open::Sim;
 use mlx5_prm::cqe::L3Header;
 
-use crate::ends::{BUFFER, SOON};
+use crate::ends::{BUFFER, ROCE, SOON};
 
 /// Frames that the sender has under way at most, and receives of each queue.
 const DEPTH: usize = 256;
 /// Longest frame that is sent inline.
 const INLINE: usize = 128;
-/// The UDP port of RoCE, whose packets are not for Ethernet queues.
-const ROCE: u16 = 4791;
 /// The longest frame of an MTU of 1500.
 const LONGEST: usize = 1514;
 /// Frames between two bursts that nobody receives.

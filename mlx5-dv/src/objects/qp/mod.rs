@@ -31,7 +31,7 @@ pub(super) mod initiator;
 pub(super) mod options;
 pub(super) mod path;
 mod state;
-mod transition;
+pub(super) mod transition;
 pub(super) mod xrc_target;
 
 use ece::{Ece, EceOptions};

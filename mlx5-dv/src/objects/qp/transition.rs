@@ -324,7 +324,7 @@ impl QueuePair {
 }
 
 /// `wanted`, or the largest path MTU that the port of `device` has room for.
-pub(super) fn path_mtu(device: &Device, wanted: Option<PathMtu>) -> Result<PathMtu, Error> {
+pub(crate) fn path_mtu(device: &Device, wanted: Option<PathMtu>) -> Result<PathMtu, Error> {
     if let Some(path_mtu) = wanted {
         fits("path_mtu", path_mtu.number(), 3)?;
         return Ok(path_mtu);

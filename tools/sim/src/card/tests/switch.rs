@@ -109,12 +109,18 @@ fn a_group_reaches_who_lists_it_who_has_a_member_and_who_wants_all_groups() {
     assert!(received(&mut functions[2]).is_empty());
 }
 
-#[test]
-fn a_member_on_a_function_that_manages_no_switch_hears_its_group_if_the_function_does() {
+/// The second manages no e-switch.
+fn one_that_manages_no_switch() -> Vec<Function> {
     let mut profile = Profile::connectx5();
     profile.general_max.w().eswitch_manager(false);
     let mut functions = functions(1);
     functions.push(Function::new(1, profile, Strict::on(), Faults::new()));
+    functions
+}
+
+#[test]
+fn a_member_on_a_function_that_manages_no_switch_hears_its_group_if_the_function_does() {
+    let mut functions = one_that_manages_no_switch();
     functions[1].nic.objects.groups.attach(gid_of_ipv4([239, 129, 2, 3]), 7);
     let group = [1, 0, 0x5e, 1, 2, 3];
     for (listed, heard) in [(vec![], 0), (vec![group], 1)] {
@@ -150,10 +156,7 @@ fn a_function_hears_only_addresses_of_its_l2_table() {
 
 #[test]
 fn a_function_that_manages_no_switch_hears_what_its_unicast_list_has() {
-    let mut profile = Profile::connectx5();
-    profile.general_max.w().eswitch_manager(false);
-    let mut functions = functions(1);
-    functions.push(Function::new(1, profile, Strict::on(), Faults::new()));
+    let mut functions = one_that_manages_no_switch();
     let to = functions[1].nic.objects.vport.mac();
     for (listed, heard) in [(vec![], 0), (vec![to], 1)] {
         functions[1].nic.objects.vport.unicast = listed;
