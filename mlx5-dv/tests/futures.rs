@@ -6,9 +6,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, Uar};
+use mlx5_dv::objects::{AccessFlags, Compression, CqOptions, MemoryRegion, Pd, Uar};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags, Receives, StridingOptions, StridingQueue};
 use mlx5_dv::queue::{CompletionQueue, Connection, ConnectionOptions};
 use mlx5_dv::{Error, Options};
+use mlx5_open::Sim;
 use mlx5_sim::fault::{Fault, Times};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -61,9 +63,45 @@ fn a_connection_s_future_ends_with_the_next_completion() {
     }
 }
 
+/// Frames that the function 0 of a card sends to `receiver` are what its futures end with.
+fn frames_end_futures<C: Receives>(sim: &Sim, mut receiver: StridingQueue<C>) {
+    let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
+    let mut sender = EthernetQueue::new(&pd, EthernetOptions::default().inline_bytes(64)).unwrap();
+    receiver.listen(&[]).unwrap();
+    let mut frame = [0; 64];
+    frame[..6].copy_from_slice(&receiver.device().mac().0);
+    let fd = duplicate(receiver.fd());
+    for round in 0..100u8 {
+        frame[20] = round;
+        std::thread::scope(|scope| {
+            // Several at a time: a queue that compresses is asked for an event before, in and after a block.
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    sender.send_inline(&frame, FrameFlags::empty()).unwrap();
+                    sender.wait(SOON).unwrap().result.unwrap();
+                }
+            });
+            for _ in 0..3 {
+                let packet = block_on(receiver.next(async || readable(&fd))).unwrap();
+                assert_eq!(packet[..], frame, "round {round}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_striding_queue_s_future_ends_with_the_next_frame() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut options = StridingOptions::default();
+    options.events = true;
+    let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
+    frames_end_futures(&sim, StridingQueue::new(&pd, options.clone()).unwrap());
+    frames_end_futures(&sim, StridingQueue::compressed(&pd, options, Compression::Checksum).unwrap());
+}
+
 #[test]
 fn a_future_of_a_card_that_dies_ends() {
-    let sim = mlx5_open::Sim::builder().build().unwrap();
+    let sim = Sim::builder().build().unwrap();
     let mut options = Options::default();
     options.health_interval = Duration::from_millis(20);
     let device = sim.open_with(0, options).unwrap();
@@ -73,6 +111,20 @@ fn a_future_of_a_card_that_dies_ends() {
     sim.handle(0).faults().inject(Fault::SurpriseRemoval, Times::Always);
     let ended = block_on(queue.ready(async || readable(&fd)));
     assert!(matches!(ended, Err(Error::Dead(_))), "{ended:?}");
+}
+
+#[test]
+fn an_error_of_the_reactor_is_not_the_card_s_death() {
+    let device = mlx5_open::open("sim").unwrap();
+    let uar = Uar::alloc(&device).unwrap();
+    let mut queue = CompletionQueue::create(&uar, CqOptions::default().events()).unwrap();
+    for kind in [io::ErrorKind::TimedOut, io::ErrorKind::BrokenPipe, io::ErrorKind::Other] {
+        let failed = block_on(queue.ready(async || Err(kind.into())));
+        assert!(matches!(&failed, Err(Error::Io { source, .. }) if source.kind() == kind), "{kind}: {failed:?}");
+    }
+    let events = device.events().unwrap();
+    let failed = block_on(events.next(async || Err(io::ErrorKind::TimedOut.into())));
+    assert!(matches!(&failed, Err(Error::Io { .. })), "{failed:?}");
 }
 
 #[test]

@@ -315,6 +315,11 @@ impl Error {
         }
     }
 
+    /// An error of the program's own reactor: it says nothing about the card, whatever its kind.
+    pub(crate) fn reactor(doing: &str, source: io::Error) -> Self {
+        Error::Io { doing: doing.into(), source }
+    }
+
     /// Whether the card is dead or gone.
     pub fn is_dead(&self) -> bool {
         match self {

@@ -7,6 +7,7 @@
 //! ```
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,7 +97,20 @@ impl CompressedCompletionQueue {
     /// # Errors
     /// As there.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        if self.block.polled < self.block.count { Ok(()) } else { self.queue.wait_or_yield(timeout) }
+        if self.is_inside_a_block() { Ok(()) } else { self.queue.wait_or_yield(timeout) }
+    }
+
+    /// As [`CompletionQueue::ready`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        if self.is_inside_a_block() { Ok(()) } else { self.queue.ready(readable).await }
+    }
+
+    /// Whether completions are left of a block that was begun, for which the card raises no event any more.
+    fn is_inside_a_block(&self) -> bool {
+        self.block.polled < self.block.count
     }
 
     /// The next completion as the card would have written it alone, and its position in the ring.

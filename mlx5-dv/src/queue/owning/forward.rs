@@ -54,6 +54,8 @@ pub enum ForwardError {
 /// of its last frame from the receive queue until it has sent frames of another one. A receive queue needs a buffer
 /// more than it has forwarders.
 ///
+/// A thread that sleeps waits for the receive queue: nothing is to be done for what was sent before the next batch.
+///
 /// What it sends does not come back to the receive queue, as both are of one transport domain.
 pub struct Forwarder {
     /// `None` if the last reset failed.

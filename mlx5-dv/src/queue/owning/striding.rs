@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::ops::{Deref, Range};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
@@ -92,6 +94,8 @@ pub trait Receives: EventSource + PollReceived {
     fn poll(&mut self) -> Option<Result<FrameCompletion, WorkError>>;
     /// Waits until there may be one. Errors: [`Error::Timeout`], [`Error::Dead`].
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error>;
+    /// As [`CompletionQueue::ready`].
+    fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> impl Future<Output = Result<(), Error>>;
 }
 
 impl Receives for CompletionQueue {
@@ -107,6 +111,10 @@ impl Receives for CompletionQueue {
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
         self.wait_or_yield(timeout)
     }
+
+    async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        self.ready(readable).await
+    }
 }
 
 impl Receives for CompressedCompletionQueue {
@@ -121,6 +129,10 @@ impl Receives for CompressedCompletionQueue {
 
     fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
         self.wait(timeout)
+    }
+
+    async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        self.ready(readable).await
     }
 }
 
@@ -554,6 +566,26 @@ impl<C: Receives> StridingQueue<C> {
                 None => self.cq.await_next(deadline.left().unwrap_or(Duration::MAX))?,
             }
         }
+    }
+
+    /// As [`poll`](Self::poll), but waits for a frame; for tasks of any executor. `readable` is that of
+    /// [`CompletionQueue::ready`]. The queue needs [`StridingOptions::events`].
+    ///
+    /// # Errors
+    /// [`PacketError`]; waiting: as [`CompletionQueue::ready`].
+    pub async fn next(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Packet, PacketError> {
+        loop {
+            if let Some(packet) = self.poll()? {
+                return Ok(packet);
+            }
+            Receives::ready(&mut self.cq, &mut readable).await?;
+        }
+    }
+
+    /// The eventfd that becomes readable at an event that [`next`](Self::next) or [`wait`](Self::wait) requested;
+    /// `None` without [`StridingOptions::events`].
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.cq.fd()
     }
 
     /// Number of buffers that the card has.
