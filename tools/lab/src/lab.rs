@@ -46,9 +46,11 @@ impl Lab {
         &self.kernel
     }
 
-    /// The kernel image.
+    /// The kernel's file to boot: unpacked where that could be done.
     pub(crate) fn kernel_image(&self) -> PathBuf {
-        self.root.join(format!("boot/vmlinuz-{}", self.kernel))
+        let [unpacked, image] =
+            ["vmlinux", "vmlinuz"].map(|name| self.root.join(format!("boot/{name}-{}", self.kernel)));
+        if unpacked.is_file() { unpacked } else { image }
     }
 
     /// The kernel's modules.

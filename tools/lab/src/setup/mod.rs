@@ -2,6 +2,7 @@
 
 mod aarch64;
 mod apt;
+mod kernel;
 mod mirror;
 mod sources;
 mod tree;

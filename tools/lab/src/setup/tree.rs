@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::aarch64;
 use super::apt::{Apt, Archive, no_apt};
+use super::kernel;
 use super::sources::{self, release_number};
 use crate::error::{IoContext, LabError};
 use crate::folder::LabFolder;
@@ -17,7 +18,7 @@ use crate::progress::{Progress, say};
 use crate::root::{kernel_release, loader};
 
 /// Increase it when the processing of a tree after unpacking changes.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 /// How long to wait for another process that sets up the lab.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// How long unpacking one package may take.
@@ -116,6 +117,7 @@ impl Tree {
                 "procps",
                 "sed",
                 "util-linux",
+                "zstd",
             ],
             Self::Headers => &["libibverbs-dev"],
             Self::Aarch64 => &[
@@ -386,8 +388,13 @@ fn finish_root(root: &Path, log: &Path) -> Result<(), LabError> {
     let mut unpack = Command::new("find");
     unpack.arg(root.join("usr/lib/modules")).args(["-name", "*.ko.xz", "-exec", "xz", "--decompress", "{}", "+"]);
     finish_step("unpacking the kernel's modules (needs xz: apt-get install xz-utils)", &mut unpack, log)?;
+    let release = kernel_release(root)?;
+    let [image, unpacked] = ["vmlinuz", "vmlinux"].map(|name| root.join(format!("boot/{name}-{release}")));
+    if let Some(mut unpack) = kernel::unpack(root, &image, &unpacked)? {
+        finish_step("unpacking the kernel", &mut unpack, log)?;
+    }
     let mut depmod = loader(root, "depmod", "usr/bin/kmod");
-    depmod.arg("-b").arg(root).arg(kernel_release(root)?);
+    depmod.arg("-b").arg(root).arg(release);
     finish_step("listing the kernel's modules", &mut depmod, log)
 }
 
