@@ -267,7 +267,7 @@ impl Events {
             if let Some(event) = self.poll()? {
                 return Ok(event);
             }
-            readable().await.map_err(|error| Error::reactor("waiting for an asynchronous event", error))?;
+            readable().await.map_err(|error| Error::io("waiting for an asynchronous event", error))?;
         }
     }
 }

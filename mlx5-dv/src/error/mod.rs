@@ -307,17 +307,18 @@ impl Error {
         Error::InvalidResponse { what, given, limit: limit.into(), detail: detail.into() }
     }
 
-    /// `source` occurred while `doing`; a `Death` if the device's server is gone.
+    /// `source` occurred while `doing`. Whatever its kind, it says nothing about the card.
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
-        match Death::connection_lost(&source) {
-            Some(death) => Error::Dead(death),
-            None => Error::Io { doing: doing.into(), source },
-        }
+        Error::Io { doing: doing.into(), source }
     }
 
-    /// An error of the program's own reactor: it says nothing about the card, whatever its kind.
-    pub(crate) fn reactor(doing: &str, source: io::Error) -> Self {
-        Error::Io { doing: doing.into(), source }
+    /// `source` is what the device, or the server that it is in, answered while `doing`: a `Death` if the server is
+    /// gone.
+    pub(crate) fn of_device(doing: impl Into<String>, source: io::Error) -> Self {
+        match Death::connection_lost(&source) {
+            Some(death) => Error::Dead(death),
+            None => Error::io(doing, source),
+        }
     }
 
     /// Whether the card is dead or gone.

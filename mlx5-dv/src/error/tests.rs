@@ -161,3 +161,14 @@ fn texts_of_invalid_responses() {
         assert_eq!(error.to_string(), format!("invalid response from device: {text}"));
     }
 }
+
+/// A time limit or a peer's reset of the program's own is no death, and must not look like one.
+#[test]
+fn an_io_error_is_a_death_where_the_device_answered_it_and_nowhere_else() {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, Other, TimedOut, UnexpectedEof};
+    for kind in [BrokenPipe, ConnectionReset, NotConnected, TimedOut, UnexpectedEof] {
+        assert!(Error::of_device("asking", kind.into()).is_dead(), "{kind}");
+        assert!(!Error::io("asking", kind.into()).is_dead(), "{kind}");
+    }
+    assert!(!Error::of_device("asking", Other.into()).is_dead());
+}

@@ -160,7 +160,7 @@ fn reset_function(card: &Owned) -> Result<(), Error> {
     match bar.set_bus_master(true) {
         // After a reset the config space must answer. If it does not, the function is gone.
         Err(error) if error.kind() == io::ErrorKind::NotConnected => card.liveness.end(Death::Vanished),
-        other => other.map_err(|error| Error::io("starting bus mastering", error))?,
+        other => other.map_err(|error| Error::of_device("starting bus mastering", error))?,
     }
     card.liveness.check()?;
     card.done(Step::BusMaster);
@@ -174,7 +174,7 @@ fn reset_refused(error: io::Error) -> Result<(), Error> {
             tracing::warn!(%error, "the function cannot be reset: state of its last driver remains");
             Ok(())
         }
-        _ => Err(Error::io("resetting the function (Options::reset)", error)),
+        _ => Err(Error::of_device("resetting the function (Options::reset)", error)),
     }
 }
 
@@ -305,7 +305,7 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     }
     let completion = card.options.completion_vectors.clamp(1, (vectors - own).saturating_sub(1).max(1));
     let enable = (1 + completion + own).min(vectors);
-    let fds = card.irq.enable(enable).map_err(|error| Error::io("enabling interrupts", error))?;
+    let fds = card.irq.enable(enable).map_err(|error| Error::of_device("enabling interrupts", error))?;
     card.done(Step::Interrupts);
     let mut fds = fds.into_iter();
 

@@ -137,7 +137,7 @@ impl Owned {
         let page = rustix::param::page_size() as u64;
         let start = offset / page * page;
         let mapping = self.registers.bar().map(start, page as usize);
-        let mapping = mapping.map_err(|error| Error::io(format!("mapping BAR 0 at {start:#x}"), error))?;
+        let mapping = mapping.map_err(|error| Error::of_device(format!("mapping BAR 0 at {start:#x}"), error))?;
         Ok(mapping.and_then(|whole| whole.part((offset - start) as usize, UAR_PAGE as usize)))
     }
 

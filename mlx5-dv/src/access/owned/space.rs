@@ -65,7 +65,9 @@ impl Space {
             }
             // The server process ended, so nothing can write this memory any more.
             Err(_) if matches!(self.liveness.death(), Some(Death::ServerGone { .. })) => Ok(()),
-            Err(source) => Err(Error::io(format!("unmapping {len} bytes at device address {:#x}", iova.0), source)),
+            Err(source) => {
+                Err(Error::of_device(format!("unmapping {len} bytes at device address {:#x}", iova.0), source))
+            }
         }
     }
 

@@ -43,12 +43,12 @@ fn undo(card: &Owned, step: Step) -> Result<(), Error> {
     let dead = card.liveness.death().is_some();
     match step {
         Step::EventQueues => destroy_event_queues(card, dead)?,
-        Step::Interrupts => card.irq.disable().map_err(|error| Error::io("disabling interrupts", error))?,
+        Step::Interrupts => card.irq.disable().map_err(|error| Error::of_device("disabling interrupts", error))?,
         Step::EventUar(uar) => card.free_uar(uar).map_err(|failed| failed.1)?,
         // Before any memory is freed: after this no DMA is in flight.
         Step::BusMaster => {
             let stopped = card.registers.stop_dma();
-            stopped.inspect_err(|_| leak(card)).map_err(|error| Error::io("stopping bus mastering", error))?;
+            stopped.inspect_err(|_| leak(card)).map_err(|error| Error::of_device("stopping bus mastering", error))?;
         }
         _ if dead => {}
         Step::L2Entry => port::delete_l2_entries(card)?,

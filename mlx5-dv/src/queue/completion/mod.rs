@@ -241,7 +241,7 @@ impl CompletionQueue {
     /// [`Error::Io`] with an error of `readable`.
     pub async fn ready(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
         while !self.has_completion_or_is_armed("ready")? {
-            readable().await.map_err(|error| Error::reactor("waiting for a completion event", error))?;
+            readable().await.map_err(|error| Error::io("waiting for a completion event", error))?;
             self.take_events();
         }
         Ok(())
