@@ -6,6 +6,7 @@ use regex::Regex;
 
 use super::digits::{is_hex, pairs, separates};
 use super::error::{Error, Hex, word_error};
+use super::line;
 
 static COMMENT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?s)/\*.*?\*/|//[^\n]*").expect("a regex"));
 
@@ -14,6 +15,9 @@ pub fn of(text: &str) -> Option<Result<Hex, Error>> {
     let text = COMMENT.replace_all(text, |found: &regex::Captures<'_>| "\n".repeat(found[0].matches('\n').count()));
     let (before, body) = text.split_once('{')?;
     // A brace in a column of characters begins no array.
+    if line::begins_a_row(before.rsplit('\n').next().unwrap_or(before)) {
+        return None;
+    }
     if !["0x", "0X", "0,"].iter().any(|start| body.trim_start().starts_with(start)) {
         return None;
     }

@@ -95,6 +95,13 @@ fn marked(text: &str) -> Option<(&str, &str)> {
     None
 }
 
+/// Whether a line begins as a row of a dump does: with a marked offset, or with two words of hex.
+pub fn begins_a_row(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let is_word = |word: &str| word.len() > 1 && is_hex(word);
+    marked(text).is_some() || words.next().is_some_and(is_word) && words.next().is_some_and(is_word)
+}
+
 /// The line without hexdump's, DPDK's and od's column of characters.
 fn before_column(line: &str) -> &str {
     let ends = [line.find('|'), line.trim_end().ends_with('<').then(|| line.find("  >")).flatten()];

@@ -177,6 +177,20 @@ fn what_is_broken_says_where() {
     }
 }
 
+#[test]
+fn a_brace_in_the_column_of_characters_is_no_array() {
+    // `{0,` after rows of zeros, `x={0x`, and a brace before the next row's offset.
+    for tail in [&b"{0,"[..], b"x={0x12,", b"............aa={"] {
+        let bytes = [&[0; 64], tail, &[0; 16]].concat();
+        for how in 0..9 {
+            let text = print(&bytes, how);
+            assert_eq!(read_text(&text).map(|hex| hex.bytes).as_deref(), Ok(&bytes[..]), "{text}");
+        }
+    }
+    let tcpdump = "\t0x0000:  0001 0203 0405 0607 0809 0a0b 0c0d 0e7b  ..............={\n\t0x0010:  1011  ..\n";
+    assert_eq!(bytes(tcpdump).map(|bytes| bytes.len()), Ok(18));
+}
+
 /// How the dumpers print, as their fixtures show.
 fn print(bytes: &[u8], how: usize) -> String {
     let characters = |row: &[u8]| -> String {
