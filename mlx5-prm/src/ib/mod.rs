@@ -15,7 +15,8 @@
 //! | atomic | [`AtomicEth`] |
 //! | atomic acknowledge | [`Aeth`], [`AtomicAckEth`] |
 //!
-//! Requests of XRC have an [`Xrceth`], datagrams a [`Deth`], before these.
+//! Requests of XRC have an [`Xrceth`], datagrams a [`Deth`], before these. A congestion notification packet has a
+//! [`CnpBth`] alone.
 //!
 //! ```
 //! use mlx5_prm::ib::{Bth, BthOperation, BthService};

@@ -29,6 +29,34 @@ layout! {
         0x08 [23:0] psn: u32,
     }
 
+    /// Base transport header of a congestion notification packet, opcode 0x81: its operation is none of
+    /// [`BthOperation`]. 16 reserved bytes follow. IBTA annex A17 "RoCEv2", "Congestion Notification Packet".
+    pub struct CnpBth: 0xc, "none" {
+        0x00 [31:29] service: BthService,
+        /// 1.
+        0x00 [28:24] operation: u8,
+        /// Solicited event.
+        0x00 [23] se: bool,
+        /// The path is the migrated one. Always so on RoCE.
+        0x00 [22] mig_req: bool,
+        /// Bytes that make the payload a multiple of four.
+        0x00 [21:20] pad_cnt: u8,
+        /// Transport header version, 0.
+        0x00 [19:16] t_ver: u8,
+        /// Partition key.
+        0x00 [15:0] p_key: u16,
+        /// Forward explicit congestion notification.
+        0x04 [31] fecn: bool,
+        /// Backward explicit congestion notification: 1.
+        0x04 [30] becn: bool,
+        /// The queue pair whose packets met the congestion.
+        0x04 [23:0] dest_qp: u32,
+        /// Acknowledge request.
+        0x08 [31] ack_req: bool,
+        /// Packet sequence number, 0.
+        0x08 [23:0] psn: u32,
+    }
+
     /// Datagram extended transport header. IBTA 9.3 "Datagram Extended Transport Header (DETH)".
     pub struct Deth: 0x8, "none" {
         0x00 [31:0] q_key: u32,

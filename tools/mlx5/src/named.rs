@@ -3,6 +3,7 @@
 use mlx5_prm::cqe::{Cqe, Cqe128, CqeOpcode, ErrorCqe};
 use mlx5_prm::decode::{self, Dump};
 use mlx5_prm::eqe::Eqe;
+use mlx5_prm::ib::{Bth, BthService, CnpBth};
 use mlx5_prm::layout::{Info, Layout};
 use mlx5_prm::registry::LAYOUTS;
 
@@ -65,6 +66,10 @@ pub fn decoded<'a>(info: &'static Info, bytes: &'a [u8]) -> Dump<'a> {
         _ if same(info, &Cqe128::INFO) => {
             bytes.get(Cqe::SIZE..Cqe128::SIZE).filter(|half| fails(half)).and_then(decode::completion)
         }
+        _ if same(info, &Bth::INFO) => {
+            let notifies = Bth::read(bytes).is_some_and(|bth| bth.service() == BthService::Cnp);
+            notifies.then(|| Dump::new(&CnpBth::INFO, bytes))
+        }
         _ => decode::command_input(bytes).filter(|dump| same(dump.info(), info)),
     };
     chosen.unwrap_or(Dump::new(info, bytes))
@@ -108,5 +113,15 @@ mod tests {
         assert!(decoded(&Cqe128::INFO, &bytes).to_string().contains("REMOTE_ACCESS_ERR"));
         bytes[0x7f] = 0x10;
         assert!(decoded(&Cqe128::INFO, &bytes).to_string().contains("RESP_WR_IMM"));
+    }
+
+    #[test]
+    fn a_congestion_notification_is_no_send() {
+        let mut bytes = [0x81, 0, 0xff, 0xff, 0x40, 0x12, 0x34, 0x56, 0, 0, 0, 0];
+        let text = decoded(&Bth::INFO, &bytes).to_string();
+        assert!(text.contains("service = CNP (0x4)") && text.contains("operation = 0x1\n"), "{text}");
+        assert!(text.contains("becn = 1") && text.contains("dest_qp = 0x123456"), "{text}");
+        bytes[0] = 0x01;
+        assert!(decoded(&Bth::INFO, &bytes).to_string().contains("operation = SEND_MIDDLE"));
     }
 }

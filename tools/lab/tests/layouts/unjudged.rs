@@ -66,7 +66,7 @@ pub const UNJUDGED: &[Group] = &[
     ("ten bits; the headers have 16, and nothing that says so", "EthSeg.inline_hdr_sz"),
     (
         "24 bits that the kernel's headers have no mask for; tshark reads them in packets (test `tshark`)",
-        "Bth.psn Xrceth.xrcsrq",
+        "Bth.psn CnpBth.psn Xrceth.xrcsrq",
     ),
     ("one arm of a union of the header, alone", "ExtendedFlowCounterList QpPasList"),
 ];

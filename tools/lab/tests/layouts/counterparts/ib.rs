@@ -30,19 +30,14 @@ pub const ROWS: &[Counterpart] = &[
         header: Kernel,
         c: "{ typeof(((struct ib_other_headers *)0)->bth) bth; }",
         sized: true,
-        fields: &[
-            ("service", "bth[0]", SERVICE),
-            ("operation", "bth[0]", OPERATION),
-            ("se", "bth[0]", "IB_BTH_SE_MASK << IB_BTH_SE_SHIFT"),
-            ("mig_req", "bth[0]", "IB_BTH_M_MASK << IB_BTH_M_SHIFT"),
-            ("pad_cnt", "bth[0]", "IB_BTH_PAD_MASK << IB_BTH_PAD_SHIFT"),
-            ("t_ver", "bth[0]", "IB_BTH_TVER_MASK << IB_BTH_TVER_SHIFT"),
-            ("p_key", "bth[0]", "IB_BTH_PKEY_MASK"),
-            ("fecn", "bth[1]", "IB_FECN_SMASK"),
-            ("becn", "bth[1]", "IB_BECN_SMASK"),
-            ("dest_qp", "bth[1]", "IB_QPN_MASK"),
-            ("ack_req", "bth[2]", "IB_BTH_REQ_ACK"),
-        ],
+        fields: BTH,
+    },
+    Counterpart {
+        layout: "CnpBth",
+        header: Kernel,
+        c: "{ typeof(((struct ib_other_headers *)0)->bth) bth; }",
+        sized: true,
+        fields: BTH,
     },
     Counterpart {
         layout: "Deth",
@@ -120,4 +115,18 @@ pub const ROWS: &[Counterpart] = &[
             ("attribute_modifier", "attr_mod", ""),
         ],
     },
+];
+
+const BTH: &[(&str, &str, &str)] = &[
+    ("service", "bth[0]", SERVICE),
+    ("operation", "bth[0]", OPERATION),
+    ("se", "bth[0]", "IB_BTH_SE_MASK << IB_BTH_SE_SHIFT"),
+    ("mig_req", "bth[0]", "IB_BTH_M_MASK << IB_BTH_M_SHIFT"),
+    ("pad_cnt", "bth[0]", "IB_BTH_PAD_MASK << IB_BTH_PAD_SHIFT"),
+    ("t_ver", "bth[0]", "IB_BTH_TVER_MASK << IB_BTH_TVER_SHIFT"),
+    ("p_key", "bth[0]", "IB_BTH_PKEY_MASK"),
+    ("fecn", "bth[1]", "IB_FECN_SMASK"),
+    ("becn", "bth[1]", "IB_BECN_SMASK"),
+    ("dest_qp", "bth[1]", "IB_QPN_MASK"),
+    ("ack_req", "bth[2]", "IB_BTH_REQ_ACK"),
 ];
