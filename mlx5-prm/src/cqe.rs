@@ -121,6 +121,8 @@ layout! {
         /// Index of the tag.
         0x28 [15:0] app_info: u16,
         0x3c [7:4] opcode: CqeOpcode,
+        0x3c [3:2] cqe_format: u8 as CqeFormat,
+        0x3c [1] se: bool,
         0x3c [0] owner: bool,
     }
 
@@ -138,6 +140,8 @@ layout! {
         0x38 [23:0] qpn: u32,
         0x3c [15:8] signature: u8,
         0x3c [7:4] opcode: CqeOpcode,
+        0x3c [3:2] cqe_format: u8 as CqeFormat,
+        0x3c [1] se: bool,
         0x3c [0] owner: bool,
     }
 

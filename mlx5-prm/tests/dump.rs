@@ -1,7 +1,7 @@
 //! What dumps look like, to the letter.
 
 use mlx5_prm::cmd::{CreateEqIn, ManagePagesIn, Opcode, QueryHcaCapOut, SetDriverVersionIn};
-use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome, ErrorCqe};
+use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome, ErrorCqe, TagMatchingCqe};
 use mlx5_prm::ctx::{Eqc, Qpc};
 use mlx5_prm::decode::{self, Dump, Uncovered};
 use mlx5_prm::eqe::{CqErrorEvent, Eqe, EventType};
@@ -123,6 +123,12 @@ err_cqe, 0x40 bytes
     bytes[0x3f] = 0xd3;
     let text = decode::completion(&bytes).unwrap().to_string();
     assert!(text.contains("[1]     se = 1") && !text.contains("no field there"), "{text}");
+    let mut bytes = [0; 64];
+    bytes[0x3f] = 0xc7;
+    for text in [decode::completion(&bytes).unwrap(), Dump::new(&TagMatchingCqe::INFO, &bytes)].map(|d| d.to_string()) {
+        assert!(text.contains("cqe_format = INLINE_DATA32_SEG") && text.contains("[1]     se = 1"), "{text}");
+        assert!(!text.contains("no field there"), "{text}");
+    }
 }
 
 #[test]

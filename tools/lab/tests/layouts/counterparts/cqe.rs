@@ -127,6 +127,8 @@ pub const ROWS: &[Counterpart] = &[
             ("app_op", "app_op", ""),
             ("app_info", "app_info", ""),
             ("opcode", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_opcode)"),
+            ("cqe_format", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_format)"),
+            ("se", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_se)"),
             ("owner", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_owner)"),
         ],
     },
@@ -148,6 +150,21 @@ pub const ROWS: &[Counterpart] = &[
             ("opcode", "op_own", "0xf0"),
             ("owner", "op_own", "MLX5_CQE_OWNER_MASK"),
         ],
+    },
+    // The last byte is that of every CQE.
+    Counterpart {
+        layout: "SignatureErrorCqe",
+        header: Kernel,
+        c: "mlx5_sig_err_cqe",
+        sized: true,
+        fields: &[("cqe_format", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5_get_cqe_format)")],
+    },
+    Counterpart {
+        layout: "SignatureErrorCqe",
+        header: Verbs,
+        c: "mlx5_cqe64",
+        sized: true,
+        fields: &[("se", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_se)")],
     },
     Counterpart {
         layout: "MiniCqeHash",
