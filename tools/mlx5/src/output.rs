@@ -76,9 +76,22 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Text with the control characters of its lines spelled out: what others wrote must not command the terminal.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            c if c.is_control() => shown.extend(c.escape_default()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
 /// Writes a remark to stderr; a closed stderr is nobody's loss.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "mlx5: note: {text}");
+    let _ = writeln!(std::io::stderr(), "mlx5: note: {}", printable(text));
 }
 
 #[cfg(test)]

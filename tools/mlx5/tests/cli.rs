@@ -24,6 +24,41 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 #[test]
+fn a_file_that_may_not_be_read_is_not_said_to_be_missing() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let dir = tempfile::tempdir().expect("a directory");
+    let locked = dir.path().join("locked");
+    std::fs::create_dir(&locked).expect("a directory");
+    std::fs::write(locked.join("log"), "status 3").expect("a file");
+    let mode = |path: &std::path::Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode));
+    mode(&locked, 0o000).and_then(|()| mode(dir.path(), 0o755)).expect("its mode");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5"));
+    if locked.metadata().expect("its owner").uid() == 0 {
+        // Root may read everything, and its home may be locked to others.
+        let copy = dir.path().join("mlx5");
+        // Not by this process, whose other tests start programs, which would hold the copy open to be written.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_mlx5")).arg(&copy).status().expect("cp runs");
+        assert!(copied.success());
+        command = Command::new(copy);
+        command.uid(65534);
+    }
+    let output = command.args(["explain", "cqe"]).arg(locked.join("log")).output().expect("mlx5 runs");
+    mode(&locked, 0o755).expect("its mode");
+    let said = stderr(&output);
+    assert!(said.contains("cannot read") && said.contains("Permission denied"), "{said}");
+}
+
+#[test]
+fn a_line_without_end_is_refused_and_takes_no_memory_without_end() {
+    for arguments in [&["explain"][..], &["explain", "cqe", "-"], &["explain", "/dev/zero"]] {
+        let zeros = std::fs::File::open("/dev/zero").expect("zeros");
+        let output = Command::new(env!("CARGO_BIN_EXE_mlx5")).args(arguments).stdin(zeros).output().expect("mlx5 runs");
+        assert!(stderr(&output).contains("line 1 is longer than 8 MiB"), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn caps_prints_prm_names_with_maximum_and_current() {
     let output = mlx5(&["caps", "log_max_qp"]);
     let text = stdout(&output);

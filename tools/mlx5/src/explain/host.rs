@@ -2,6 +2,7 @@
 //! and links, which often names the cause of what a card reports; counters of `ethtool -S` and `rdma statistic`; texts
 //! of devlink, DPDK and UCX.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -507,9 +508,10 @@ fn counters(text: &str) -> Vec<Found> {
         Some((whole.range(), name.as_str(), value.as_str())).filter(|_| counted)
     });
     let matched: Vec<_> = matched.collect();
+    let names: HashSet<&str> = matched.iter().map(|(_, name, _)| *name).collect();
     let told = matched.iter().filter_map(|(range, name, value)| {
         let (sum, (_, meaning, look_at)) = known_counter(name)?;
-        if sum != *name && matched.iter().any(|(_, other, _)| *other == sum) {
+        if sum != *name && names.contains(sum.as_str()) {
             return None;
         }
         let report = Report {

@@ -1,15 +1,20 @@
 //! A log as a whole: each event once, with its function, its times and how often; and what near it names its cause.
 
+use std::collections::HashMap;
+
 use super::host::{self, Explains};
 use super::place::Place;
 use super::recognise::{Sighting, recognise};
 use super::report::{Report, Seen};
+use super::spans::{Lines, Spans};
 use crate::output::Failure;
 
 /// What has been seen of a log.
 #[derive(Debug, Default)]
 pub struct Session {
-    events: Vec<Event>,
+    events: Vec<Report>,
+    /// Places in `events`, by what makes two events the same.
+    known: HashMap<String, usize>,
     /// Lines that explain failures near them.
     causes: Vec<(Place, Explains, String)>,
     /// Events that were reported already.
@@ -20,12 +25,6 @@ pub struct Session {
     unexplained: Vec<(usize, Failure)>,
 }
 
-#[derive(Debug)]
-struct Event {
-    key: String,
-    report: Report,
-}
-
 /// Lines with causes that are remembered.
 const MOST_CAUSES: usize = 64;
 
@@ -34,13 +33,15 @@ impl Session {
     /// repeated events.
     pub fn add(&mut self, text: &str, all: bool, explain: impl Fn(Sighting) -> Result<Report, Failure>) {
         let mut found: Vec<(Place, Explains, Report)> = Vec::new();
-        let hosts = host::find(text);
-        for (at, sighting) in recognise(text, all) {
-            if hosts.iter().any(|host| host.range.contains(&at) && host.explains != Explains::Bus) {
+        let (lines, hosts) = (Lines::of(text), host::find(text));
+        let told: Spans =
+            hosts.iter().filter(|host| host.explains != Explains::Bus).map(|host| host.range.clone()).collect();
+        for (at, sighting) in recognise(&lines, all) {
+            if told.contain(at) {
                 continue;
             }
             let needs = needs(&sighting);
-            let place = self.place(text, at);
+            let place = self.place(&lines, at);
             match explain(sighting) {
                 Ok(report) => found.push((place, needs, report)),
                 // A dump that is none, or is cut short, says nothing against the rest of the log.
@@ -48,7 +49,7 @@ impl Session {
             }
         }
         for host in hosts {
-            let place = self.place(text, host.range.start);
+            let place = self.place(&lines, host.range.start);
             if host.explains != Explains::Nothing {
                 self.causes.push((place.clone(), host.explains, host.report.what.clone()));
             }
@@ -60,7 +61,7 @@ impl Session {
         for (place, needs, report) in found {
             self.event(place, needs, report);
         }
-        self.lines += text.matches('\n').count() + 1;
+        self.lines += text.lines().count();
     }
 
     /// What could not be explained since the last call, with its line.
@@ -68,15 +69,15 @@ impl Session {
         std::mem::take(&mut self.unexplained)
     }
 
-    fn place(&self, text: &str, at: usize) -> Place {
-        let place = Place::of(text, at);
+    fn place(&self, lines: &Lines<'_>, at: usize) -> Place {
+        let place = Place::of(lines, at);
         Place { line: place.line + self.lines, ..place }
     }
 
     fn event(&mut self, place: Place, needs: Explains, mut report: Report) {
         let key = key(&report, &place);
-        if let Some(event) = self.events.iter_mut().find(|event| event.key == key) {
-            let seen = event.report.seen.get_or_insert_default();
+        if let Some(event) = self.known.get(&key).and_then(|at| self.events.get_mut(*at)) {
+            let seen = event.seen.get_or_insert_default();
             seen.times += 1;
             seen.last = place.time.or(seen.last.take());
             return;
@@ -91,19 +92,20 @@ impl Session {
         }
         let (first, last) = (place.time.clone(), place.time);
         report.seen = Some(Seen { function: place.function, first, last, times: 1 });
-        self.events.push(Event { key, report });
+        self.known.insert(key, self.events.len());
+        self.events.push(report);
     }
 
     /// Reports on events that were not reported yet.
     pub fn news(&mut self) -> Vec<Report> {
-        let news = self.events[self.reported..].iter().map(|event| event.report.clone()).collect();
+        let news = self.events[self.reported..].to_vec();
         self.reported = self.events.len();
         news
     }
 
     /// Reports on all events.
     pub fn into_reports(self) -> Vec<Report> {
-        self.events.into_iter().map(|event| event.report).collect()
+        self.events
     }
 
     /// Whether nothing was recognised.
@@ -113,7 +115,7 @@ impl Session {
 
     /// A line for each event that came again.
     pub fn repeated(&self) -> String {
-        let seen = self.events.iter().filter_map(|event| Some((&event.report.what, event.report.seen.as_ref()?)));
+        let seen = self.events.iter().filter_map(|report| Some((&report.what, report.seen.as_ref()?)));
         let again = seen.filter(|(_, seen)| seen.times > 1);
         again.map(|(what, seen)| format!("again: {what}: {seen}\n")).collect()
     }

@@ -10,6 +10,7 @@ mod log;
 mod place;
 mod recognise;
 mod report;
+mod spans;
 mod status;
 mod syndromes;
 mod wqe;
@@ -21,7 +22,7 @@ use mlx5_tools::hex::{self, Hex};
 use mlx5_tools::kernel_log;
 
 use crate::caps::set::CapSet;
-use crate::output::{self, Failure, print, print_json, usage};
+use crate::output::{self, Failure, print, print_json, printable, usage};
 use command::Printed;
 use recognise::{Kind, Sighting};
 use report::Report;
@@ -53,6 +54,25 @@ pub struct Arguments {
     all: bool,
 }
 
+impl Arguments {
+    /// Checks that each option says something about what is to be explained.
+    fn check(&self) -> Result<(), Failure> {
+        let kind = self.words.first().filter(|word| NAMED.iter().any(|named| named.name == **word));
+        let Some(kind) = kind else { return Ok(()) };
+        let needs = [
+            (self.service.is_some(), "--service", "wqe", "how a WQE is read"),
+            (self.caps.is_some(), "--caps", "command", "what a command is checked against"),
+            (self.all, "--all", "command", "that commands which succeeded are explained, too"),
+        ];
+        match needs.iter().find(|(given, _, needed, _)| *given && kind != needed) {
+            Some((_, option, needed, says)) => {
+                Err(usage(format!("{option} says {says}: it needs `{needed}` or a log, not `{kind}`")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// Context of an explanation.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known<'a> {
@@ -66,6 +86,7 @@ struct Known<'a> {
 
 /// Explains the arguments.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
+    arguments.check()?;
     let caps = arguments.caps.as_deref().map(CapSet::load).transpose()?;
     let known = Known { caps: caps.as_ref(), service: arguments.service, all: arguments.all, words: &arguments.words };
     if !json && matches!(&arguments.words[..], [] | [_]) && arguments.words.first().is_none_or(|word| word == "-") {
@@ -93,7 +114,8 @@ fn stream(known: Known<'_>) -> Result<(), Failure> {
     loop {
         // A pause, or a log that is long, may cut a dump: its beginning waits for its rest, if that comes soon.
         let is_whole = bursts.ended() || burst.is_empty();
-        held.push_str(&String::from_utf8_lossy(&burst));
+        held.push_str(&input::plain(&String::from_utf8_lossy(&burst)));
+        let is_whole = is_whole || held.len() > MOST_HELD;
         let rest = held.split_off(if is_whole { held.len() } else { recognise::unfinished(&held) });
         session.add(&held, known.all, |sighting| of_sighting(sighting, known));
         held = rest;
@@ -111,12 +133,15 @@ fn stream(known: Known<'_>) -> Result<(), Failure> {
     match unexplained.filter(|_| session.is_empty()) {
         Some(failure) => Err(failure),
         None if session.is_empty() => Err(unrecognised("", known).into()),
-        None => print(&repeated),
+        None => print(&printable(&repeated)),
     }
 }
 
+/// Bytes of a beginning that are held for its rest: more than the largest command takes in a log.
+const MOST_HELD: usize = 16 << 20;
+
 fn print_reports(reports: &[Report]) -> Result<(), Failure> {
-    print(&reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n"))
+    print(&printable(&reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n")))
 }
 
 fn reports(words: &[String], known: Known<'_>) -> Result<Vec<Report>, Failure> {
@@ -180,7 +205,7 @@ const fn of_kind(name: &'static str, explain: fn(&[u8], Known<'_>) -> Result<Vec
 }
 
 fn text(input: &[u8]) -> String {
-    String::from_utf8_lossy(input).trim().to_owned()
+    input::plain(&String::from_utf8_lossy(input)).trim().to_owned()
 }
 
 /// Reports on a syndrome without its context. A CQE's has eight bits, as the health buffer's has; a command's is

@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::spans::Lines;
+
 /// Function and time of a line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Place {
@@ -31,16 +33,13 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
 
 impl Place {
     /// The place of the line at byte `at`; of a dump without a function of its own, that of the lines before it.
-    pub fn of(text: &str, at: usize) -> Place {
+    pub fn of(lines: &Lines<'_>, at: usize) -> Place {
         /// Lines of a heading before a dump.
         const HEADING: usize = 3;
-        let line = text[..at].matches('\n').count();
-        let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
-        let end = text[at..].find('\n').map_or(text.len(), |end| at + end);
-        let own = &text[start..end];
-        let before = text[..start].lines().rev().take(HEADING);
-        let function = std::iter::once(own).chain(before).find_map(function);
-        Place { function, time: time(own), line }
+        let line = lines.number(at);
+        let before = (line.saturating_sub(HEADING)..line).rev().map(|line| lines.near(lines.start(line)));
+        let function = std::iter::once(lines.near(at)).chain(before).find_map(function);
+        Place { function, time: time(lines.near(lines.start(line))), line }
     }
 
     /// Whether both can be about one function. Names of RDMA devices do not tell their PCI address.
@@ -104,7 +103,7 @@ mod tests {
             ("ibp59s0: x", Some("ibp59s0"), None),
             ("nothing", None, None),
         ] {
-            let place = Place::of(line, 0);
+            let place = Place::of(&Lines::of(line), 0);
             assert_eq!((place.function.as_deref(), place.time.as_deref()), (function, time), "{line}");
         }
     }

@@ -1,7 +1,7 @@
 //! Finds error messages of kernels, libmlx5, DPDK, UCX, NCCL, perftest and this driver anywhere in a text. Formats of
 //! mlx5_core and mlx5_ib from 4.x to 7.x.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use mlx5_tools::kernel_log::{self, Logged, Outcome};
@@ -9,6 +9,7 @@ use regex::{Captures, Regex};
 
 use super::command::Printed;
 use super::cqe::{Failed, syndrome_of_wc, wc_by_words};
+use super::spans::{Lines, Spans};
 use super::status::{Refused, known_name};
 use super::{health, place};
 
@@ -56,23 +57,32 @@ struct Shape {
 
 /// Finds everything in the text that can be explained, in order, and where it starts. Of commands printed byte by byte
 /// it finds those that failed, or `all`.
-pub fn recognise(text: &str, all: bool) -> Vec<(usize, Sighting)> {
-    let mut found: Vec<(usize, usize, Sighting)> = Vec::new();
+pub fn recognise(lines: &Lines<'_>, all: bool) -> Vec<(usize, Sighting)> {
+    let logged = kernel_log::commands(lines.text);
+    let mut found = messages(lines.text);
+    found.extend(commands(lines, &logged, all));
+    found.extend(dumps(lines, &logged));
+    found.extend(health_lines(lines));
+    found.sort_by_key(|(start, _)| *start);
+    found
+}
+
+/// The messages of the text. Where two overlap, the one whose format stands first in the table counts.
+fn messages(text: &str) -> Vec<(usize, Sighting)> {
+    let mut found = Vec::new();
+    // Ends by starts, of those found.
+    let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
     for shape in SHAPES.iter() {
         for captures in shape.regex.captures_iter(text) {
             let Some(whole) = captures.get(0) else { continue };
-            let free = found.iter().all(|(start, end, _)| whole.end() <= *start || whole.start() >= *end);
+            let free = taken.range(..whole.end()).next_back().is_none_or(|(_, end)| *end <= whole.start());
             if let Some(sighting) = Some(()).filter(|()| free).and_then(|()| (shape.sighting)(&captures)) {
-                found.push((whole.start(), whole.end(), sighting));
+                taken.insert(whole.start(), whole.end());
+                found.push((whole.start(), sighting));
             }
         }
     }
-    let (lines, logged) = (lines(text), kernel_log::commands(text));
-    found.extend(commands(&lines, &logged, all));
-    found.extend(dumps(text, &lines, &logged));
-    found.extend(health_lines(text));
-    found.sort_by_key(|(start, ..)| *start);
-    found.into_iter().map(|(start, _, sighting)| (start, sighting)).collect()
+    found
 }
 
 static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
@@ -257,23 +267,13 @@ const LINES_BETWEEN: usize = 16;
 const HEADING: usize = 240;
 
 /// The printed commands that failed or have no output; or all.
-fn commands(lines: &[(usize, &str)], logged: &[Logged], all: bool) -> Vec<(usize, usize, Sighting)> {
+fn commands(lines: &Lines<'_>, logged: &[Logged], all: bool) -> Vec<(usize, Sighting)> {
     let explained = |command: &&Logged| all || !matches!(command.outcome, Outcome::Ok);
     let printed = logged.iter().filter(|command| !command.input.is_empty()).filter(explained).map(|command| {
-        let at = lines.get((command.line() as usize).saturating_sub(1)).map_or(0, |(start, _)| *start);
-        (at, at, Sighting::Command(Printed::of(command)))
+        let at = lines.start((command.line() as usize).saturating_sub(1));
+        (at, Sighting::Command(Printed::of(command)))
     });
     printed.collect()
-}
-
-/// The lines of a text, and where they start.
-fn lines(text: &str) -> Vec<(usize, &str)> {
-    let mut start = 0;
-    let lines = text.split_inclusive('\n').map(|line| {
-        start += line.len();
-        (start - line.len(), line.trim_end())
-    });
-    lines.collect()
 }
 
 /// A hex dump whose rows are being collected.
@@ -306,16 +306,18 @@ impl Dump {
 }
 
 /// Dumps by their rows and the offsets printed before them; without rows of commands, machine code and PCIe headers.
-fn dumps(text: &str, lines: &[(usize, &str)], logged: &[Logged]) -> Vec<(usize, usize, Sighting)> {
+fn dumps(lines: &Lines<'_>, logged: &[Logged]) -> Vec<(usize, Sighting)> {
+    let text = lines.text;
+    let of_commands: Spans = logged.iter().flat_map(Logged::lines).collect();
     let mut dumps: Vec<Dump> = Vec::new();
     // Dumps before this one have ended.
     let mut open = 0;
     for row in ROW.find_iter(text) {
-        let number = lines.partition_point(|(start, _)| *start <= row.start());
-        let (start, line) = number.checked_sub(1).and_then(|number| lines.get(number)).copied().unwrap_or((0, ""));
-        let before = &text[start..row.start()];
+        // Lines of commands count from 1.
+        let number = lines.number(row.start()) + 1;
+        let Some(before) = lines.before(row.start()) else { continue };
         let is_code = before.contains("Code: ") || before.contains("TLP Header");
-        if is_code || logged.iter().any(|command| command.holds(number as u64, line)) {
+        if is_code || of_commands.contain(number) && kernel_log::has_bytes(lines.line(number - 1).trim_end()) {
             continue;
         }
         let offset = offset(before);
@@ -332,7 +334,8 @@ fn dumps(text: &str, lines: &[(usize, &str)], logged: &[Logged]) -> Vec<(usize, 
             None => dumps.push(row),
         }
     }
-    dumps.into_iter().flat_map(|dump| entries(text, dump)).collect()
+    let counters: Vec<usize> = text.match_indices(COUNTER).map(|(at, _)| at + COUNTER.len()).collect();
+    dumps.into_iter().flat_map(|dump| entries(text, &counters, dump)).collect()
 }
 
 /// The offset printed before a row.
@@ -388,8 +391,7 @@ pub fn unfinished(text: &str) -> usize {
 }
 
 fn follows(between: &str) -> bool {
-    let lines = between.matches('\n').count();
-    between.len() <= BETWEEN && lines <= 1
+    between.len() <= BETWEEN && between.matches('\n').count() <= 1
 }
 
 fn row_bytes(row: &str) -> Vec<u8> {
@@ -431,17 +433,22 @@ fn heading(before: &str) -> Option<Heading> {
     WORDS.captures_iter(before).filter_map(of).last()
 }
 
-/// The entries in a dump, by its heading or its last byte. A dump without all of its rows has none.
-fn entries(text: &str, dump: Dump) -> Vec<(usize, usize, Sighting)> {
-    let Dump { start, end, offset, bytes, .. } = dump;
+/// What DPDK prints of the completion before the rings.
+const COUNTER: &str = "wqe_counter = ";
+
+/// The entries in a dump, by its heading or its last byte. A dump without all of its rows has none. `counters` are the
+/// ends of [`COUNTER`] in the text.
+fn entries(text: &str, counters: &[usize], dump: Dump) -> Vec<(usize, Sighting)> {
+    let Dump { start, offset, bytes, .. } = dump;
     let from = (0..=start.saturating_sub(HEADING)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let is_error = |entry: &&[u8]| entry.last().is_some_and(|last| matches!(last >> 4, 0xd | 0xe));
     let whole = bytes.len() % 64 == 0 && offset.unwrap_or(0) % 64 == 0;
-    let sighting = |kind, bytes: &[u8]| (start, end, Sighting::Bytes(kind, bytes.to_vec()));
+    let sighting = |kind, bytes: &[u8]| (start, Sighting::Bytes(kind, bytes.to_vec()));
+    let counter = || counters[..counters.partition_point(|at| *at <= start)].last().map(|at| &text[*at..start]);
     let errors = || bytes.chunks_exact(64).filter(is_error).map(|entry| sighting(Kind::Cqe, entry)).collect();
     match heading(&text[from..start]) {
         Some(Heading::Completions) => errors(),
-        Some(Heading::Sends) => failed_send(text, start, &bytes).iter().map(|wqe| sighting(Kind::Wqe, wqe)).collect(),
+        Some(Heading::Sends) => failed_send(counter(), &bytes).iter().map(|wqe| sighting(Kind::Wqe, wqe)).collect(),
         Some(Heading::Receives) => Vec::new(),
         Some(Heading::Is(Kind::Cqe)) if !whole => Vec::new(),
         Some(Heading::Is(Kind::Cqe)) if bytes.len() == 64 || bytes.len() == 128 && offset.is_some() => {
@@ -456,11 +463,9 @@ fn entries(text: &str, dump: Dump) -> Vec<(usize, usize, Sighting)> {
     }
 }
 
-/// The WQE of a ring that the `wqe_counter` before it names, as long as its `ds` says.
-fn failed_send(text: &str, start: usize, ring: &[u8]) -> Option<Vec<u8>> {
-    const COUNTER: &str = "wqe_counter = ";
-    let from = text[..start].rfind(COUNTER)? + COUNTER.len();
-    let digits = text[from..start].split(|c: char| !c.is_ascii_digit()).next()?;
+/// The WQE of a ring that the `wqe_counter` before it names, whose text is `counter`, as long as its `ds` says.
+fn failed_send(counter: Option<&str>, ring: &[u8]) -> Option<Vec<u8>> {
+    let digits = counter?.split(|c: char| !c.is_ascii_digit()).next()?;
     let at = digits.parse::<usize>().ok()?.checked_rem(ring.len() / 64)? * 64;
     let length = usize::from(ring.get(at + 7)? & 0x3f).max(1) * 16;
     // A WQE at the end of the ring goes on at its start.
@@ -468,7 +473,8 @@ fn failed_send(text: &str, start: usize, ring: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The lines of print_health_info, or of devlink, as one buffer; another `assert_var[0]` starts a new one.
-fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
+fn health_lines(lines: &Lines<'_>) -> Vec<(usize, Sighting)> {
+    let text = lines.text;
     static LINE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
             r#"(?i)\b(?<name>assert_var\[\d\]|assert_exit_ptr|assert_callra|fw_ver|raw fw_ver|time|hw_id|rfr|severity|irisc_index|ext_synd|synd|raw_fw_ver)"?:?\s?(?<value>0x[0-9a-f]+\b|\d+(?:\.\d+)*\b)"#,
@@ -498,7 +504,7 @@ fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
         return Vec::new();
     }
     // Functions that fail together print their lines in turns.
-    let mut buffers: Vec<(usize, usize, health::Printed)> = Vec::new();
+    let mut buffers: Vec<(usize, health::Printed)> = Vec::new();
     let mut of_function: HashMap<Option<String>, usize> = HashMap::new();
     for captures in LINE.captures_iter(text) {
         let (Some(whole), name, value) =
@@ -509,14 +515,13 @@ fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
         let mut names = ASSERTS.iter().chain(&NAMES);
         let Some(name) = names.find(|known| known.eq_ignore_ascii_case(&name)) else { continue };
         let seen = |printed: &health::Printed| printed.fields.iter().any(|(other, _)| other == name);
-        let line = text[..whole.start()].rfind('\n').map_or(0, |end| end + 1);
-        let open = of_function.entry(place::function(&text[line..whole.start()])).or_insert(usize::MAX);
-        if buffers.get(*open).is_none_or(|(.., printed)| seen(printed)) {
+        let function = lines.before(whole.start()).and_then(place::function);
+        let open = of_function.entry(function).or_insert(usize::MAX);
+        if buffers.get(*open).is_none_or(|(_, printed)| seen(printed)) {
             *open = buffers.len();
-            buffers.push((whole.start(), whole.end(), health::Printed::default()));
+            buffers.push((whole.start(), health::Printed::default()));
         }
-        if let Some((_, end, printed)) = buffers.get_mut(*open) {
-            *end = whole.end();
+        if let Some((_, printed)) = buffers.get_mut(*open) {
             if *name == "synd" {
                 printed.synd = match value.strip_prefix("0x") {
                     Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -530,15 +535,13 @@ fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
         let at = captures.get(0).map_or(0, |whole| whole.start());
         let values = self::text(&captures, "values");
         let values = values.split(|c: char| !c.is_ascii_digit()).filter(|value| !value.is_empty());
-        if let Some((.., printed)) = buffers.iter_mut().find(|(start, ..)| *start > at) {
+        let after = buffers.partition_point(|(start, _)| *start <= at);
+        if let Some((_, printed)) = buffers.get_mut(after) {
             let fields = ASSERTS.into_iter().zip(values.map(str::to_owned));
             printed.fields.splice(..0, fields);
         }
     }
     let told = |printed: &health::Printed| printed.synd.is_some() || printed.fields.len() > 2;
-    buffers
-        .into_iter()
-        .filter(|(.., printed)| told(printed))
-        .map(|(a, b, printed)| (a, b, Sighting::Health(printed)))
-        .collect()
+    let told = buffers.into_iter().filter(|(_, printed)| told(printed));
+    told.map(|(at, printed)| (at, Sighting::Health(printed))).collect()
 }

@@ -629,3 +629,63 @@ fn cards_that_udev_named_are_told_apart() {
     let functions: Vec<_> = of_log(&[one, other].concat()).iter().map(of).collect();
     assert_eq!(functions, [Some("rocep59s0f0".to_owned()), Some("rocep175s0f0".to_owned())]);
 }
+
+#[test]
+fn nothing_of_a_log_commands_the_terminal_and_colours_hide_no_time() {
+    let refused = "CREATE_CQ(0x400) op_mod(0x0) failed, status limits exceeded(0x8), syndrome (0x62bbc6), err(-12)";
+    let coloured = format!("\x1b[32m[ 1000.000001] \x1b[0m\x1b[33mmlx5_core 0000:3b:00.0: \x1b[0m{refused}\r\n");
+    let reports = of_text(coloured.as_bytes(), Known::default()).expect("it is recognised");
+    let seen = reports[0].seen.as_ref().expect("a place");
+    assert_eq!((seen.function.as_deref(), seen.first.as_deref()), (Some("0000:3b:00.0"), Some("1000.000001")));
+    let evil =
+        "[ 1.0] mlx5_core 0000:3b:00.0: PCI channel offline \x1b]0;evil\x07 \x1b[2Jstop\r\x08 \u{9b}1m waiting\r\n";
+    let report = of_text(evil.as_bytes(), Known::default()).expect("it is recognised").remove(0).to_string();
+    let shown = crate::output::printable(&report);
+    assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
+    assert!(
+        shown.starts_with(r"PCI channel offline \u{1b}]0;evil\u{7} \u{1b}[2Jstop\r\u{8} \u{9b}1m waiting"),
+        "{shown}"
+    );
+}
+
+/// Time that this thread has run, whatever else the machine does.
+fn time_run() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
+    stat.split(' ').next().and_then(|time| time.parse().ok()).expect("nanoseconds")
+}
+
+#[test]
+fn a_log_four_times_as_long_takes_about_four_times_as_long() {
+    let refusal = |at: usize| {
+        format!(
+            "[ {at}.5] mlx5_core 0000:3b:00.0: CREATE_EQ(0x301) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0x{at:x}), err(-22)\n"
+        )
+    };
+    let counter = |at: usize| format!("     rx{at}_wqe_err: {}\n", at + 1);
+    let health =
+        |at: usize| format!("[ {at}.5] mlx5_core 0000:3b:00.0: assert_var[0] 0x{at:x} synd 0x1 ext_synd 0x8a\n");
+    // All on one line.
+    let giant = |_: usize| "00 ".repeat(64);
+    let kinds: [(&str, &dyn Fn(usize) -> String); 4] =
+        [("refusals", &refusal), ("counters", &counter), ("health", &health), ("dumps", &giant)];
+    for (name, line) in kinds {
+        let time = |lines: usize| {
+            let log: String = (0..lines).map(line).chain(["\n".into(), refusal(0)]).collect();
+            let before = time_run();
+            let reports = of_text(log.as_bytes(), Known::default());
+            assert!(reports.is_ok_and(|reports| !reports.is_empty()), "{name}");
+            time_run() - before
+        };
+        let (short, long) = (time(3000), time(12000));
+        assert!(long < short * 8, "{name}: {long} ns, and {short} ns for a quarter");
+    }
+}
+
+#[test]
+fn a_line_without_end_is_no_text() {
+    let failed = input::read_lines(std::io::repeat(0)).expect_err("it has no end").to_string();
+    assert_eq!(failed, "line 1 is longer than 8 MiB: this is no text");
+    let long = "0".repeat(4 << 20) + "\n";
+    let read = input::read_lines(long.repeat(3).as_bytes()).expect("each line is short enough");
+    assert_eq!(read.len(), 3 * long.len());
+}

@@ -1,6 +1,7 @@
 //! The commands of a log, for programs that need their bytes.
 
 use std::io;
+use std::ops::Range;
 
 use super::line::{self, Direction, What};
 use super::pair::Event;
@@ -28,10 +29,9 @@ impl Logged {
         self.lines.first().map_or(0, |(first, _)| *first)
     }
 
-    /// Whether line `number` of the log, with content `text`, has bytes of the command.
-    pub fn holds(&self, number: u64, text: &str) -> bool {
-        self.lines.iter().any(|(first, last)| (*first..=*last).contains(&number))
-            && matches!(line::recognise(text).what, What::Words { .. })
+    /// The lines of its input, then of its output, from 1; between them may be those of others.
+    pub fn lines(&self) -> impl Iterator<Item = Range<usize>> {
+        self.lines.iter().map(|(first, last)| *first as usize..*last as usize + 1)
     }
 
     fn of(whole: &Whole<'_>) -> Logged {
@@ -53,6 +53,11 @@ impl Logged {
         }
         logged
     }
+}
+
+/// Whether a line of a log has bytes of a command.
+pub fn has_bytes(line: &str) -> bool {
+    matches!(line::recognise(line).what, What::Words { .. })
 }
 
 /// The commands in `log`, in order of their ends.

@@ -54,7 +54,7 @@ use std::io::{self, BufRead, Write};
 
 use assemble::Assembler;
 pub use assemble::MAX_DUMP;
-pub use logged::{Logged, commands};
+pub use logged::{Logged, commands, has_bytes};
 pub use options::{Options, Summary};
 use pair::{Event, Pairs};
 use print::Printer;
