@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, value_name = "LAYOUT")]
     r#as: Option<String>,
     /// List the layouts that `--as` knows.
-    #[arg(long, conflicts_with_all = ["as", "failed", "opcode", "input"])]
+    #[arg(long, conflicts_with_all = ["all", "as", "failed", "opcode", "input"])]
     list: bool,
     /// The log file; stdin by default, or if it is `-`. With `--as`, a file of hex, or the hex itself.
     input: Vec<String>,

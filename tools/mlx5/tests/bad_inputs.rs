@@ -67,7 +67,7 @@ const CASES: &[Case] = &[
     (2, "info -d connectx5", "", "write sim:PROFILE"),
     (2, "counters -d connectx5", "", "write sim:PROFILE"),
     (1, concat!("caps -d vfio-user:/tmp/", long_name!()), "", "a socket has at most 107 bytes"),
-    (2, "explain --caps connectx9 status 3", "", "connectx5, connectx6dx, connectx7"),
+    (2, "explain --caps connectx9 command 00", "", "connectx5, connectx6dx, connectx7"),
     // Capabilities.
     (1, "caps no_such_capability", "", "no capability matches `no_such_capability`"),
     (2, "caps (", "", "is not a regular expression: unclosed group"),
@@ -77,7 +77,7 @@ const CASES: &[Case] = &[
     (1, "caps -d card.json", "", "no file card.json"),
     (1, "caps --diff sim /nowhere/card", "", "mlx5 caps --json > /nowhere/card"),
     (1, "caps --diff sim /tmp", "", "/tmp is a directory; give a file that `mlx5 caps --json` wrote"),
-    (1, "explain --caps /tmp status 3", "", "/tmp is a directory"),
+    (1, "explain --caps /tmp command 00", "", "/tmp is a directory"),
     (1, "caps -d Cargo.toml", "", "not a capability file"),
     // Hex: what it is.
     (1, "explain cqe xyz", "", "`xyz` is not hex"),
@@ -132,6 +132,10 @@ const CASES: &[Case] = &[
     (2, "explain --service rdma wqe 00", "", "connected"),
     (1, "explain --caps /nowhere/card.json command 00", "", "no file /nowhere/card.json"),
     (2, "explain --caps", "", "a value is required"),
+    (2, "explain --caps sim wc 12", "", "--caps says what a command is checked against: it needs `command` or a log"),
+    (2, "explain --service ud cqe 00", "", "--service says how a WQE is read: it needs `wqe` or a log, not `cqe`"),
+    (2, "explain --all status 3", "", "--all says that commands which succeeded are explained, too"),
+    (2, "explain Cargo.toml src/main.rs", "", "give one file at a time"),
     // Decode.
     (1, "decode /nowhere/log", "", "cannot open /nowhere/log"),
     (1, "decode /tmp", "", "/tmp is a directory"),
@@ -144,6 +148,7 @@ const CASES: &[Case] = &[
     (2, "decode --opcode 0x10000", "", "unknown command"),
     (2, "decode --failed --as cqe 00", "", "cannot be used with"),
     (2, "decode a b", "", "one log at a time"),
+    (2, "decode --all --list", "", "cannot be used with"),
     (1, "decode", "", "dynamic_debug/control"),
     (1, "decode -", "nothing\n", "no command in the 1 lines"),
     // Measurements.
@@ -175,6 +180,10 @@ const CASES: &[Case] = &[
     (2, "completions csh", "", "possible values"),
     (1, "man /nowhere", "", "/nowhere"),
     (2, "perf bw write -i 2", "", "1..=1"),
+    (2, "perf bw write -o 4", "", "-o does nothing here: it limits reads and atomics"),
+    (2, "perf packet rx --to 02:00:00:00:00:01", "", "--to does nothing here: tx and lat alone send to it"),
+    (2, "perf packet tx --to 02:00:00:00:00:01", "", "--to does nothing here: both ends are in this process"),
+    (2, "perf packet rx -d vfio:0000:3b:00.0 --flows 3", "", "--flows does nothing here"),
     (2, "perf bw write -c UD", "", "only RC and UC queue pairs"),
     (2, "perf bw read -c UC", "", "reads and atomics need reliable connections, -c RC"),
     (2, "perf bw write -e -q 2", "", "use -q 1"),

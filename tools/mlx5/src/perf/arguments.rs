@@ -45,9 +45,9 @@ pub struct Arguments {
     /// Port of the device: only 1.
     #[arg(short = 'i', long = "ib-port", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
     ib_port: u8,
-    /// TCP port of the server, 0 to 65535; with 0 the server takes a free one, and says which.
-    #[arg(short, long, default_value_t = 18515)]
-    pub port: u16,
+    /// TCP port of the server, 0 to 65535; with 0 the server takes a free one, and says which [default: 18515].
+    #[arg(short, long)]
+    port: Option<u16>,
     /// Message size in bytes, 1 to 1073741824 [default: 2 for lat and rate, 65536 for bw; always 8 for atomics].
     #[arg(short, long, conflicts_with = "all", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     size: Option<u32>,
@@ -60,11 +60,11 @@ pub struct Arguments {
     /// Run for this many seconds, 1 to 1000000, instead of a number of messages.
     #[arg(short = 'D', long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     duration: Option<u32>,
-    /// Seconds at the start and at the end of -D that are not counted, 0 to 4294967295.
-    #[arg(short = 'f', long, default_value_t = 2, requires = "duration")]
-    margin: u32,
+    /// Seconds at the start and at the end of -D that are not counted, 0 to 4294967295 [default: 2].
+    #[arg(short = 'f', long, requires = "duration")]
+    margin: Option<u32>,
     /// Warm-up messages, not counted, 0 to 2147483647 [default: 100, and no more than -n].
-    #[arg(long, value_parser = clap::value_parser!(u64).range(..=MOST_MESSAGES))]
+    #[arg(long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(..=MOST_MESSAGES))]
     warm_up: Option<u64>,
     /// Number of queue pairs, 1 to 16384.
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
@@ -72,9 +72,9 @@ pub struct Arguments {
     /// Messages in flight on each queue pair, 1 to 15000 [default: 128; 1 for lat].
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=15000))]
     tx_depth: Option<u32>,
-    /// Receives posted on each queue pair, 1 to 16384.
-    #[arg(short, long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=16384))]
-    rx_depth: u32,
+    /// Receives posted on each queue pair, for sends, 1 to 16384 [default: 512].
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    rx_depth: Option<u32>,
     /// Messages posted with one doorbell, 1 to 15000, and no more than -t.
     #[arg(short = 'l', long = "post_list", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=15000))]
     post_list: u32,
@@ -106,9 +106,9 @@ pub struct Arguments {
     /// Atomic operation: CMP_AND_SWAP or FETCH_AND_ADD [default: FETCH_AND_ADD].
     #[arg(short = 'A', long = "atomic_type")]
     atomic_type: Option<AtomicType>,
-    /// Maximum number of outstanding reads or atomics, 1 to 128.
-    #[arg(short, long = "outs", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=128))]
-    outs: u8,
+    /// Maximum number of outstanding reads or atomics, 1 to 128 [default: 16].
+    #[arg(short, long = "outs", value_parser = clap::value_parser!(u8).range(1..=128))]
+    outs: Option<u8>,
     /// Send in both directions.
     #[arg(short, long)]
     bidirectional: bool,
@@ -159,6 +159,30 @@ struct Unsupported {
     limit_msgrate: Option<String>,
     #[arg(short = 'W', long = "report-counters", hide = true)]
     report_counters: Option<String>,
+}
+
+impl Arguments {
+    /// TCP port of the server.
+    pub fn port(&self) -> u16 {
+        self.port.unwrap_or(18515)
+    }
+
+    /// Checks that each flag has something to act on. What perftest takes although it says nothing is taken, too.
+    fn check_use(&self) -> Result<(), Failure> {
+        let refused = |flag: &str, needs: &str| Err(usage(format!("{flag} does nothing here: {needs}")));
+        let (sends, fetches) = (self.operation == Operation::Send, self.operation.fetches());
+        match self {
+            _ if self.port.is_some() && self.host.is_none() && !self.listen => {
+                refused("-p", "it is the server's port, and needs --listen or a HOST")
+            }
+            _ if self.rx_depth.is_some_and(|depth| depth != 1) && !sends => refused("-r", "only sends need receives"),
+            _ if self.outs.is_some() && !fetches => refused("-o", "it limits reads and atomics"),
+            _ if self.inline_size.is_some_and(|size| size != 0) && fetches => {
+                refused("-I", "reads and atomics send no data; test write or send")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Unsupported {
@@ -417,6 +441,7 @@ impl Plan {
     /// The flags contradict each other, or ask for what is not supported.
     pub fn of(arguments: &Arguments) -> Result<Self, Failure> {
         arguments.unsupported.check()?;
+        arguments.check_use()?;
         let latency = arguments.test == Test::Lat;
         let tx_depth = u64::from(arguments.tx_depth.unwrap_or(if latency { 1 } else { 128 }));
         let post_list = u64::from(arguments.post_list);
@@ -446,7 +471,7 @@ impl Plan {
         if arguments.events && latency && arguments.operation == Operation::Write {
             return Err(usage("-e: a write causes no event at its target, which polls memory"));
         }
-        if arguments.host.is_some() && arguments.port == 0 {
+        if arguments.host.is_some() && arguments.port == Some(0) {
             return Err(usage("-p 0 lets a server choose its port: give the client the one that the server says"));
         }
         if arguments.events && arguments.qp != 1 {
@@ -471,7 +496,7 @@ impl Plan {
                 rdma_cm: arguments.rdma_cm,
             },
             tx_depth,
-            rx_depth: arguments.rx_depth,
+            rx_depth: arguments.rx_depth.unwrap_or(512),
             post_list,
             cq_mod: arguments.cq_mod.map(u64::from),
             inline: inline(arguments),
@@ -480,7 +505,7 @@ impl Plan {
             network: arguments.ip,
             service_level: arguments.sl,
             qp_timeout: arguments.qp_timeout,
-            outs: arguments.outs,
+            outs: arguments.outs.unwrap_or(16),
             events: arguments.events,
             peak: !arguments.no_peak,
         })
@@ -548,12 +573,12 @@ fn amount(arguments: &Arguments) -> Result<Amount, Failure> {
         let counted = arguments.iters.unwrap_or(if many { 5000 } else { 1000 });
         return Ok(Amount::Messages { warm_up: arguments.warm_up.unwrap_or(WARM_UP.min(counted)), counted });
     };
-    if u64::from(seconds) <= 2 * u64::from(arguments.margin) {
-        let margin = arguments.margin;
+    let margin = arguments.margin.unwrap_or(2);
+    if u64::from(seconds) <= 2 * u64::from(margin) {
         return Err(usage(format!("-D {seconds}: two margins of {margin} s leave nothing to measure; lower -f")));
     }
     let of = |seconds: u32| Duration::from_secs(seconds.into());
-    Ok(Amount::Time { total: of(seconds), margin: of(arguments.margin) })
+    Ok(Amount::Time { total: of(seconds), margin: of(margin) })
 }
 
 /// Inline size. As in perftest, latency tests send inline what fits into 256 bytes of WQE.
@@ -613,6 +638,9 @@ mod tests {
         let gid = |line| plan(line).unwrap().gid_index;
         assert_eq!((gid("bw send"), gid("bw send -R --listen --ip 10.0.0.4/24,10.0.0.1")), (0, 1));
         assert_eq!(gid("bw send -R --listen --ip 10.0.0.4/24 -x 0"), 0);
+        for line in ["bw write -r 1", "bw read -I 0 -o 4", "bw send -r 3 -I 4 --listen -p 7000", "bw write -D 5 -f 1"] {
+            plan(line).expect(line);
+        }
         let all = plan("bw read -a").unwrap().agreed.sizes;
         assert_eq!((all.first(), all.last(), all.len()), (Some(&2), Some(&(8 << 20)), 23));
     }
@@ -643,6 +671,13 @@ mod tests {
             ("bw write -n 18446744073709551615", "2147483647"),
             ("bw write --warm-up 18446744073709551615", "2147483647"),
             ("bw write -p 0 host", "that the server says"),
+            ("bw write -p 7000", "needs --listen or a HOST"),
+            ("lat write -f 1", "--duration"),
+            ("bw write -D 5 --warm-up 3", "cannot be used with"),
+            ("bw write -r 3", "only sends need receives"),
+            ("bw write -o 4", "limits reads and atomics"),
+            ("bw send -o 4", "limits reads and atomics"),
+            ("bw read -I 4", "test write or send"),
             ("bw write --svg x", "add -a"),
             ("lat write --svg x --listen", "to the client"),
         ] {

@@ -100,8 +100,8 @@ fn measure(arguments: &arguments::Arguments, json: bool) -> Result<(), Failure> 
         }
         host => {
             let Outcome { plan, platform, rows } = match host {
-                Some(host) => remote::client(&device, &plan, &ours, (host, arguments.port), table)?,
-                None => remote::server(&device, &plan, &ours, arguments.port, table)?,
+                Some(host) => remote::client(&device, &plan, &ours, (host, arguments.port()), table)?,
+                None => remote::server(&device, &plan, &ours, arguments.port(), table)?,
             };
             (plan, vec![ours, platform], rows)
         }

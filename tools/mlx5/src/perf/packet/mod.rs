@@ -51,13 +51,14 @@ pub struct Arguments {
     /// Frames with one doorbell, 1 to 64.
     #[arg(short = 'l', long = "post_list", default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=64))]
     burst: u8,
-    /// UDP flows, which are spread over the receiver's queues, 1 to 4096.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    flows: u16,
+    /// UDP flows of what is sent, which are spread over the receiver's queues, 1 to 4096 [default: 64].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    flows: Option<u16>,
 }
 
 /// Measures and reports.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
+    arguments.check_use()?;
     let (near, far) = devices(arguments)?;
     let platforms: Vec<Platform> = [Some(&near), far.as_ref()].into_iter().flatten().map(|d| Platform::of(d)).collect();
     let note = note(&platforms);
@@ -71,7 +72,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
             size: size as usize,
             frames: arguments.iters.unwrap_or(usual),
             burst: arguments.burst.into(),
-            flows: arguments.flows,
+            flows: arguments.flows.unwrap_or(64),
         };
         let row = measure(arguments, (&near, far.as_ref()), &load)?;
         if !json {
@@ -82,6 +83,26 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     match json {
         true => print_json(&report::json(arguments.mode, arguments.queues, &rows, &platforms, note)),
         false => print(&report::foot(&rows, note)),
+    }
+}
+
+impl Arguments {
+    /// Whether both ends are in this process.
+    fn has_both_ends(&self) -> bool {
+        self.device == "sim" || self.peer.is_some()
+    }
+
+    /// Checks that each flag has something to act on.
+    fn check_use(&self) -> Result<(), Failure> {
+        let refused = |flag: &str, needs: &str| Err(usage(format!("{flag} does nothing here: {needs}")));
+        match self {
+            _ if self.to.is_some() && !self.mode.sends_first() => refused("--to", "tx and lat alone send to it"),
+            _ if self.to.is_some() && self.has_both_ends() => refused("--to", "both ends are in this process"),
+            _ if self.flows.is_some() && !self.mode.sends_first() && !self.has_both_ends() => {
+                refused("--flows", "what is received has the sender's")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
