@@ -1,7 +1,7 @@
 //! Device strings: how users name a device.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::PciAddress;
@@ -59,13 +59,24 @@ fn guess(given: &str) -> String {
         "it is empty".into()
     } else if given.parse::<PciAddress>().is_ok() {
         format!("it is a PCI address, so write vfio:{given}")
-    } else if given.starts_with("mlx5_") {
+    } else if is_rdma_device(given) {
         format!("it is an RDMA device of the kernel's, so write devx:{given}")
     } else if given.contains('/') {
         format!("it is a path, so write vfio-user:{given}")
     } else {
         "its kind is none of vfio, devx, vfio-user and sim".into()
     }
+}
+
+/// Whether `name` is an RDMA device here, or is named as kernels and udev (rdma-core's `rdma_rename`) name them:
+/// `mlx5_0`, `mlx5_bond_0`, `rocep59s0f0`, `ibp59s0`, `rocex506b4b0300cb1a42`.
+fn is_rdma_device(name: &str) -> bool {
+    let by_place = ["roce", "ib"].iter().filter_map(|kind| name.strip_prefix(kind)).any(|place| {
+        let rest = place.trim_start_matches(['p', 's', 'o', 'x', 'P']);
+        rest.len() < place.len() && rest.starts_with(|c: char| c.is_ascii_hexdigit())
+    });
+    let is_here = || !name.contains('/') && Path::new("/sys/class/infiniband").join(name).exists();
+    name.starts_with("mlx5_") || by_place || is_here()
 }
 
 impl fmt::Display for DeviceName {
@@ -98,6 +109,12 @@ mod tests {
             ("", "it is empty"),
             ("0000:3b:00.0", "write vfio:0000:3b:00.0"),
             ("mlx5_0", "write devx:mlx5_0"),
+            ("rocep59s0f0", "write devx:rocep59s0f0"),
+            ("roceP1p3s0", "write devx:roceP1p3s0"),
+            ("ibs4", "write devx:ibs4"),
+            ("rocex506b4b0300cb1a42", "write devx:rocex506b4b0300cb1a42"),
+            ("ibverbs", "its kind is none of"),
+            ("..", "its kind is none of"),
             ("/run/nic.sock", "write vfio-user:/run/nic.sock"),
             ("eth0", "its kind is none of"),
             ("vfio:", "no PCI address"),
