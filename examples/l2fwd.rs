@@ -36,10 +36,10 @@ struct Arguments {
     /// The other device.
     #[arg(long, requires = "device")]
     peer: Option<String>,
-    /// Where frames go that the device sends.
+    /// MAC address that frames leaving by the device go to: the host at the other end of its link.
     #[arg(long)]
     to: Option<Mac>,
-    /// Where frames go that the peer sends.
+    /// MAC address that frames leaving by the peer go to: the host at the other end of the peer's link.
     #[arg(long)]
     peer_to: Option<Mac>,
     /// Queues of each function, a thread for both.
