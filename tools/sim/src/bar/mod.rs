@@ -50,8 +50,12 @@ pub const RULE_OPERATION: &str = "access of the wrong kind or width to an operat
 
 const PBA_END: u64 = MSIX_PBA + PAGE;
 
-/// Reads BAR 0. Bytes past its end read as ones; UAR pages and unallocated device memory as zeros.
+/// Reads BAR 0. Bytes past its end read as ones, as all do of a function that decodes no memory; UAR pages and
+/// unallocated device memory as zeros.
 pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
+    if !f.nic.pci.decodes_memory() {
+        return bytes.fill(0xff);
+    }
     let size = f.bar.size();
     for (at, byte) in (0u64..).zip(bytes.iter_mut()) {
         *byte = if offset.checked_add(at).is_some_and(|at| at < size) { 0 } else { 0xff };
@@ -71,8 +75,12 @@ pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Writes BAR 0 by a message. Registers accept dwords, doorbells their own size, memory any size.
+/// Writes BAR 0 by a message. Registers accept dwords, doorbells their own size, memory any size. A function that
+/// decodes no memory never sees it.
 pub fn write(f: &mut Function, offset: u64, bytes: &[u8]) {
+    if !f.nic.pci.decodes_memory() {
+        return;
+    }
     let end = offset.checked_add(bytes.len() as u64);
     if end.is_none_or(|end| end > f.bar.size()) {
         return f.nic.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}, past BAR 0's end", bytes.len()));

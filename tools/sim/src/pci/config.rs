@@ -24,7 +24,11 @@ const EXPRESS: usize = 0x60;
 const MSIX: usize = 0x9c;
 const VENDOR_SPECIFIC: usize = 0xc0;
 
+const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const PM_CONTROL: usize = PM + 4;
+/// Power state of the control word: 0 for D0, 3 for D3hot.
+const PM_STATE: u16 = 3;
 const DEVICE_CONTROL: usize = EXPRESS + 8;
 const DEVICE_CONTROL_FLR: u16 = 1 << 15;
 
@@ -68,8 +72,9 @@ impl Config {
     fn header(&mut self, profile: &Profile) {
         self.put16(0x00, VENDOR, 0);
         self.put16(0x02, profile.device_id, 0);
-        // Memory, bus master, parity error response, SERR, INTx disable.
-        self.put16(COMMAND, 0, 0x0546);
+        // Memory, bus master, parity error response, SERR, INTx disable. Memory is on: clients get a function as the
+        // kernel's VFIO hands it out, enabled.
+        self.put16(COMMAND, COMMAND_MEMORY, 0x0546);
         // Capability list; the error bits are cleared by writing 1.
         self.put16(STATUS, 1 << 4, 0);
         self.write_1_clears[STATUS..STATUS + 2].copy_from_slice(&0xf900u16.to_le_bytes());
@@ -135,7 +140,7 @@ impl Config {
         // Version 3, D0 and D3hot only, no PME.
         self.put16(PM + 2, 0x0003, 0);
         // D3hot to D0 does not reset.
-        self.put16(PM + 4, 1 << 3, 0x0003);
+        self.put16(PM_CONTROL, 1 << 3, PM_STATE);
     }
 
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) {
@@ -162,7 +167,17 @@ impl Config {
     }
 
     pub(super) fn bus_master(&self) -> bool {
-        self.get16(COMMAND) & COMMAND_BUS_MASTER != 0
+        self.enables(COMMAND_BUS_MASTER)
+    }
+
+    pub(super) fn decodes_memory(&self) -> bool {
+        self.enables(COMMAND_MEMORY)
+    }
+
+    /// Whether the command register enables it, and the power state allows it. PCI Power Management 1.2, 5.4.1: in D3hot
+    /// a function answers configuration accesses alone.
+    fn enables(&self, bit: u16) -> bool {
+        self.get16(COMMAND) & bit != 0 && self.get16(PM_CONTROL) & PM_STATE == 0
     }
 
     /// Max_Payload_Size and Max_Read_Request_Size in bytes. PCIe 7.5.3.4.

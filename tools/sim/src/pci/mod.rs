@@ -67,9 +67,14 @@ impl Pci {
         effects
     }
 
-    /// Whether bus mastering is enabled.
+    /// Whether bus mastering is enabled, in D0.
     pub fn bus_master(&self) -> bool {
         self.config.bus_master()
+    }
+
+    /// Whether the function answers at its BARs: memory space is enabled, in D0.
+    pub fn decodes_memory(&self) -> bool {
+        self.config.decodes_memory()
     }
 
     /// Max_Payload_Size and Max_Read_Request_Size in bytes, as software has set them.

@@ -53,7 +53,7 @@ fn functions_are_apart() {
     a.config_write(COMMAND, &[6, 0]);
     let mut command = [0xff; 2];
     b.config_read(COMMAND, &mut command);
-    assert_eq!(command, [0, 0]);
+    assert_eq!(command, [2, 0]);
     map_page(&a, 0x1000);
     assert_eq!((a.counts().dma_ranges, b.counts().dma_ranges), (1, 0));
 }
@@ -79,6 +79,33 @@ fn bus_mastering_gates_dma() {
     function.config_write(COMMAND, &[2, 0]);
     function.dma().write(0x1000, &[1]).unwrap_err();
     assert_eq!(function.strict().take().len(), 2);
+}
+
+#[test]
+fn registers_answer_while_memory_is_decoded_in_d0() {
+    const POWER: u64 = 0x44;
+    const TABLE: u64 = crate::pci::MSIX_TABLE;
+    let (_card, function) = card();
+    map_page(&function, 0x1000);
+    let read = || {
+        let mut bytes = [0; 4];
+        function.bar_read(TABLE, &mut bytes);
+        bytes
+    };
+    function.bar_write(TABLE, &[1, 0, 0, 0]);
+    for (name, off, on) in
+        [("memory space", (COMMAND, [4, 0]), (COMMAND, [6, 0])), ("D0", (POWER, [3, 0]), (POWER, [0, 0]))]
+    {
+        function.config_write(COMMAND, &[6, 0]);
+        function.dma().write(0x1000, &[1]).unwrap();
+        function.config_write(off.0, &off.1);
+        assert_eq!(read(), [0xff; 4], "{name}");
+        function.bar_write(TABLE, &[2, 0, 0, 0]);
+        assert_eq!(function.dma().write(0x1000, &[1]).is_ok(), off.0 == COMMAND, "{name}");
+        function.config_write(on.0, &on.1);
+        assert_eq!(read(), [1, 0, 0, 0], "{name}");
+    }
+    function.strict().take();
 }
 
 #[test]
@@ -109,7 +136,7 @@ fn flr_by_the_capability_bit_resets_and_keeps_mappings() {
     let (mut command, mut control) = ([0xff; 2], [0xff; 2]);
     function.config_read(COMMAND, &mut command);
     function.config_read(DEVICE_CONTROL, &mut control);
-    assert_eq!((command, control[1] & 0x80), ([0, 0], 0));
+    assert_eq!((command, control[1] & 0x80), ([2, 0], 0));
     function.dma().write(0x1000, &[1]).unwrap_err();
 }
 
@@ -132,14 +159,14 @@ fn a_removed_card_reads_all_ones_and_comes_back_reset() {
     assert_eq!(bytes, [0xff; 8]);
     function.bar_read(0, &mut bytes);
     assert_eq!(bytes, [0xff; 8]);
-    function.config_write(COMMAND, &[2, 0]);
+    function.config_write(COMMAND, &[4, 0]);
     function.bar_write(0x18, &[0xff; 4]);
     // Let the device thread see it before it ends.
     std::thread::sleep(Duration::from_millis(20));
     function.faults().clear(removal);
     eventually(|| {
         function.config_read(0, &mut bytes);
-        bytes[..4] == [0xb3, 0x15, 0x17, 0x10] && bytes[4] == 0
+        bytes[..4] == [0xb3, 0x15, 0x17, 0x10] && bytes[4] == 2
     });
 }
 

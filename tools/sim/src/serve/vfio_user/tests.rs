@@ -69,7 +69,7 @@ fn a_client_finds_a_pci_function() {
     assert_eq!(id[..2], [6, 0]);
     client.reset().unwrap();
     client.region_read(VFIO_PCI_CONFIG_REGION_INDEX, 4, &mut id[..2]).unwrap();
-    assert_eq!(id[..2], [0, 0]);
+    assert_eq!(id[..2], [2, 0]);
 }
 
 #[test]
