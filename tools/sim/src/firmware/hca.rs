@@ -13,6 +13,8 @@ use crate::objects::{ABSENT_KEY, NULL_LKEY, RESERVED_LKEY};
 
 /// `supported_issi_dw0`: ISSI 0 and 1.
 const SUPPORTED_ISSI: u32 = 1 << 1 | 1 << 0;
+/// Strict rule: Linux, and every later driver, sets step 1 where `QUERY_ISSI` announces it.
+pub(super) const RULE_ISSI: &str = "INIT_HCA before SET_ISSI";
 /// IEEE vendor id of the adapter's maker.
 const IEEE_VENDOR_ID: u32 = 0x0002c9;
 /// PCI vendor id of the adapter's maker.
@@ -39,9 +41,12 @@ pub(super) fn disable(f: &mut Function, command: &DisableHcaIn) -> Answer<Disabl
     Ok(DisableHcaOut::ZERO)
 }
 
-/// `INIT_HCA`.
+/// `INIT_HCA`. A card goes on with the interface of step 0; no driver knows that one any more.
 pub(super) fn init(f: &mut Function, _: &InitHcaIn) -> Answer<InitHcaOut> {
     f.nic.firmware.pages.check_init()?;
+    if f.nic.firmware.current_issi == 0 {
+        f.nic.strict.report(RULE_ISSI, || "commands have the meaning of interface step 0, the card announces 1".into());
+    }
     f.nic.firmware.state = HcaState::Initialized;
     Ok(InitHcaOut::ZERO)
 }

@@ -8,6 +8,7 @@ use mlx5_prm::layout::Layout;
 
 use super::client::{Client, Failure};
 use crate::fault::{Fault, Times};
+use crate::firmware::hca::RULE_ISSI;
 use crate::firmware::syndromes::Syndrome;
 use crate::firmware::{self, HcaState};
 use crate::profile::Profile;
@@ -19,6 +20,7 @@ fn the_states_in_their_order() {
     assert_eq!(client.refused(&QueryIssiIn::default()), Syndrome::NotEnabled);
     assert_eq!(client.refused(&AllocPdIn::default()), Syndrome::NotEnabled);
     client.exec(&EnableHcaIn::default()).unwrap();
+    client.set_issi();
     assert_eq!(client.refused(&EnableHcaIn::default()), Syndrome::AlreadyEnabled);
     assert_eq!(client.refused(&AllocPdIn::default()), Syndrome::NotInitialized);
     assert_eq!(client.refused(&TeardownHcaIn::default()), Syndrome::NotInitialized);
@@ -99,6 +101,7 @@ fn a_driver_that_gives_up_gets_its_memory_back() {
         firmware::write_register(&mut client.f, 0x10, (queue >> 32) as u32);
         firmware::write_register(&mut client.f, 0x14, queue as u32);
         client.exec(&EnableHcaIn::default()).unwrap();
+        client.set_issi();
         let mut query = QueryPagesIn::default();
         query.w().op_mod(1);
         assert_eq!(client.exec(&query).unwrap().num_pages(), 8);
@@ -228,9 +231,27 @@ fn the_health_counter_counts_and_the_timer_ticks() {
 }
 
 #[test]
+fn a_driver_that_leaves_the_interface_at_step_0_is_told() {
+    let mut client = Client::new();
+    client.exec(&EnableHcaIn::default()).unwrap();
+    client.satisfy(1);
+    client.satisfy(2);
+    client.exec(&InitHcaIn::default()).unwrap();
+    assert_eq!(client.violations(), [RULE_ISSI]);
+    // It stays from one start to the next, and goes with the function.
+    client.exec(&TeardownHcaIn::default()).unwrap();
+    client.set_issi();
+    client.exec(&InitHcaIn::default()).unwrap();
+    client.exec(&TeardownHcaIn::default()).unwrap();
+    client.exec(&InitHcaIn::default()).unwrap();
+    assert_eq!(client.violations(), [] as [&str; 0]);
+}
+
+#[test]
 fn a_command_of_an_older_edition_is_the_same_command() {
     let mut client = Client::new();
     client.exec(&EnableHcaIn::default()).unwrap();
+    client.set_issi();
     client.satisfy(1);
     client.satisfy(2);
     let init = InitHcaIn::default();

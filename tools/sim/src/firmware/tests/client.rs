@@ -77,10 +77,18 @@ impl Client {
 
     pub fn bring_up(&mut self) {
         self.exec(&EnableHcaIn::default()).unwrap();
+        self.set_issi();
         self.satisfy(1);
         self.turn_on_dct();
         self.satisfy(2);
         self.exec(&InitHcaIn::default()).unwrap();
+    }
+
+    /// Takes the interface of step 1, as every driver does.
+    pub fn set_issi(&mut self) {
+        let mut issi = SetIssiIn::default();
+        issi.w().current_issi(1);
+        self.exec(&issi).unwrap();
     }
 
     /// Turns dynamic connections on if the card has them, as Linux does.
