@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
+use rustix::fs::{SealFlags, fcntl_add_seals};
 use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, MmapRegion};
 
@@ -167,7 +168,12 @@ impl Space {
         let region = match known {
             Some(region) => region,
             None => {
-                let region = mmap(file, 0, meta.len(), access)?;
+                keep_length(&file);
+                let file_len = file.metadata().map_err(MapError::Mmap)?.len();
+                if file_len < end {
+                    return Err(MapError::PastEndOfFile { offset, len, file_len });
+                }
+                let region = mmap(file, 0, file_len, access)?;
                 self.forget_files();
                 self.files.insert(key, Arc::downgrade(&region));
                 region
@@ -183,6 +189,13 @@ impl Space {
             self.files.retain(|_, region| region.strong_count() > 0);
             self.files_most = FEW_FILES.max(2 * self.files.len());
         }
+    }
+}
+
+/// Seals a file against being shortened, if it is a memfd that can be sealed: an access past its end would be `SIGBUS`.
+fn keep_length(file: &File) {
+    if let Err(error) = fcntl_add_seals(file, SealFlags::SHRINK) {
+        tracing::debug!("a client's memory cannot be sealed, and must not be shortened: {error}");
     }
 }
 

@@ -129,6 +129,25 @@ fn a_hundred_thousand_pages_of_one_file_are_one_mapping() {
 }
 
 #[test]
+fn a_memfd_that_can_be_sealed_keeps_its_length() {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    let memfd = |flags| {
+        let memfd = File::from(memfd_create("client", MemfdFlags::CLOEXEC | flags).unwrap());
+        memfd.set_len(0x4000).unwrap();
+        memfd
+    };
+    let (dma, sealable) = (Dma::new(Strict::on()), memfd(MemfdFlags::ALLOW_SEALING));
+    dma.map(0x1000, 0x2000, Access::READ | Access::WRITE, source(&sealable, 0)).unwrap();
+    assert!(sealable.set_len(0x1000).is_err());
+    sealable.set_len(0x8000).unwrap();
+    dma.write(0x1ff0, &[1; 16]).unwrap();
+    // One that cannot is taken as it is.
+    let plain = memfd(MemfdFlags::empty());
+    dma.map(0x10000, 0x2000, Access::READ | Access::WRITE, source(&plain, 0)).unwrap();
+    dma.write(0x10000, &[1; 16]).unwrap();
+}
+
+#[test]
 fn a_process_without_a_file_is_reached_through_its_mem() {
     let dma = Dma::new(Strict::on());
     let buffer: Arc<[AtomicBool]> = (0..64).map(|_| AtomicBool::new(false)).collect();

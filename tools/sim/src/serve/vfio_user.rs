@@ -5,9 +5,12 @@
 //! reason, its mappings and eventfds are dropped and the function is reset, as VFIO does when a device file is closed.
 //! Its mapping of the UAR pages cannot be revoked, so the next client gets new memory for them.
 //!
+//! Clients are trusted not to shorten the files of their memory, which [`dma`](crate::dma) prevents where it can.
+//!
 //! Memory that a client maps without a file descriptor (ROMs, BARs of other devices) is recorded but cannot be
-//! accessed: the crate does not implement the messages for it. Two further limits of the crate: it allocates what a
-//! client announces as message length, up to gigabytes; and a connected client cannot be disconnected.
+//! accessed: the crate does not implement the messages for it. Further limits of the crate: it allocates what a client
+//! announces as message length, up to gigabytes; a connected client cannot be disconnected; and what is refused, such as
+//! a mapping or an interrupt, has the flag of an error in its reply, but 0 as error number. The log says why.
 
 mod backend;
 
