@@ -5,9 +5,9 @@
 //! [`Dma::unmap`] has returned, no access to that range is in progress, and every later one faults.
 //!
 //! A guest's IOMMU maps page by page, so one file may have 100 000 ranges: a file is mapped once, as a whole, and
-//! ranges refer to that. If a client shortened a mapped file, accesses would raise `SIGBUS`, which ends this process and
-//! with it the functions of all clients. So a memfd is sealed against that (`F_SEAL_SHRINK`) when it is mapped, as QEMU
-//! seals its own. Other files, such as those of huge pages, and a memfd made without `MFD_ALLOW_SEALING` cannot be
+//! ranges refer to that. If a client shortened a mapped file, accesses would raise `SIGBUS`, which ends this process
+//! and with it the functions of all clients. So a memfd is sealed against that (`F_SEAL_SHRINK`) when it is mapped, as
+//! QEMU seals its own. Other files, such as those of huge pages, and a memfd made without `MFD_ALLOW_SEALING` cannot be
 //! sealed: of their clients it is asked that they shorten none.
 //!
 //! Accesses of queues and commands are counted by what they are for: [`Dma::counted`], [`Traffic`].

@@ -174,8 +174,8 @@ impl Config {
         self.enables(COMMAND_MEMORY)
     }
 
-    /// Whether the command register enables it, and the power state allows it. PCI Power Management 1.2, 5.4.1: in D3hot
-    /// a function answers configuration accesses alone.
+    /// Whether the command register enables it, and the power state allows it. PCI Power Management 1.2, 5.4.1: in
+    /// D3hot a function answers configuration accesses alone.
     fn enables(&self, bit: u16) -> bool {
         self.get16(COMMAND) & bit != 0 && self.get16(PM_CONTROL) & PM_STATE == 0
     }

@@ -8,9 +8,10 @@
 //! Clients are trusted not to shorten the files of their memory, which [`dma`](crate::dma) prevents where it can.
 //!
 //! Memory that a client maps without a file descriptor (ROMs, BARs of other devices) is recorded but cannot be
-//! accessed: the crate does not implement the messages for it. Further limits of the crate: it allocates what a client
-//! announces as message length, up to gigabytes; a connected client cannot be disconnected; and what is refused, such as
-//! a mapping or an interrupt, has the flag of an error in its reply, but 0 as error number. The log says why.
+//! accessed: the crate does not implement the messages for it. Further limits of the crate: it allocates what a
+//! client announces as message length, up to gigabytes; a connected client cannot be disconnected; and what is
+//! refused, such as a mapping or an interrupt, has the flag of an error in its reply, but 0 as error number. The log
+//! says why.
 
 mod backend;
 
