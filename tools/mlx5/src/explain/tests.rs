@@ -655,7 +655,7 @@ fn time_run() -> u64 {
 }
 
 #[test]
-fn a_log_four_times_as_long_takes_about_four_times_as_long() {
+fn a_log_four_times_as_long_does_not_take_sixteen_times_as_long() {
     let refusal = |at: usize| {
         format!(
             "[ {at}.5] mlx5_core 0000:3b:00.0: CREATE_EQ(0x301) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0x{at:x}), err(-22)\n"
@@ -676,8 +676,9 @@ fn a_log_four_times_as_long_takes_about_four_times_as_long() {
             assert!(reports.is_ok_and(|reports| !reports.is_empty()), "{name}");
             time_run() - before
         };
-        let (short, long) = (time(3000), time(12000));
-        assert!(long < short * 8, "{name}: {long} ns, and {short} ns for a quarter");
+        // Who is quadratic takes sixteen times as long each time; a busy machine may disturb one.
+        let tries: Vec<_> = (0..5).map(|_| (time(3000), time(12000))).collect();
+        assert!(tries.iter().any(|(short, long)| *long < short * 8), "{name}, nanoseconds: {tries:?}");
     }
 }
 
