@@ -53,6 +53,9 @@ fn entry(layout: &RoceAddrLayout) -> Result<RoceAddress, Syndrome> {
 
 /// `QUERY_ROCE_ADDRESS`.
 pub(super) fn query(f: &mut Function, command: &QueryRoceAddressIn) -> Answer<QueryRoceAddressOut> {
+    if command.vhca_port_num() > 1 {
+        return Err(Syndrome::PortNumber.into());
+    }
     let index = command.roce_address_index();
     if usize::from(index) >= f.nic.objects.gids.size() {
         return Err(Syndrome::RoceIndex.into());

@@ -48,6 +48,8 @@ fn the_gid_table() {
     assert_eq!(c.refused(&far), Syndrome::RoceIndex);
     query.w().roce_address_index(255);
     assert_eq!(c.refused(&query), Syndrome::RoceIndex);
+    query.w().roce_address_index(3).vhca_port_num(2);
+    assert_eq!(c.refused(&query), Syndrome::PortNumber, "there is one");
     c.exec(&address(|layout| *layout = RoceAddrLayout::ZERO)).unwrap();
     assert!(c.f.nic.objects.gids.get(3).is_none());
 }
