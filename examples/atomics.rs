@@ -102,13 +102,18 @@ impl End {
     /// Adds to the remote number; returns its previous value.
     fn fetch_add(&mut self, remote: RemoteAddress, add: u64) -> Result<u64, Failure> {
         self.connection.fetch_add_blocking(self.region.buffer(0..8)?, remote, add, PATIENCE)?;
-        Ok(u64::from_ne_bytes(self.bytes(0)))
+        Ok(self.found())
     }
 
     /// Swaps the remote number if it equals `compare`; returns its previous value.
     fn compare_swap(&mut self, remote: RemoteAddress, compare: u64, swap: u64) -> Result<u64, Failure> {
         self.connection.compare_swap_blocking(self.region.buffer(0..8)?, remote, compare, swap, PATIENCE)?;
-        Ok(u64::from_ne_bytes(self.bytes(0)))
+        Ok(self.found())
+    }
+
+    /// What an atomic found.
+    fn found(&self) -> u64 {
+        self.region.pd().device().caps().atomic_order().number(self.bytes(0))
     }
 
     fn bytes(&self, at: usize) -> [u8; 8] {

@@ -453,7 +453,8 @@ fn change(end: &mut End, [added, swapped]: [RemoteAddress; 2], round: u64) -> Re
         let buffer = end.complete(work, end.region.buffer(OWN..OWN + 8)?)?;
         let mut found = [0; 8];
         buffer.read(0, &mut found);
-        is("what an atomic found", &u64::from_ne_bytes(found), &round)?;
+        let found = end.region.pd().device().caps().atomic_order().number(found);
+        is("what an atomic found", &found, &round)?;
     }
     Ok(())
 }

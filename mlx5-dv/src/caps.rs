@@ -150,6 +150,13 @@ impl Caps {
         PortType::from_number(self.port_type.into()) == PortType::Ib
     }
 
+    /// Number of P_Keys that a port has: a port of Ethernet has the default one alone, that of InfiniBand as
+    /// `pkey_table_size` says.
+    pub fn pkey_table_len(&self) -> u32 {
+        let general: CmdHcaCap = self.current(CapPage::General).unwrap_or_default();
+        if self.is_infiniband() { 128u32.checked_shl(general.pkey_table_size().into()).unwrap_or(u32::MAX) } else { 1 }
+    }
+
     /// A page of current capabilities as layout `L`; `None` if firmware did not report the page.
     pub fn current<L: Layout>(&self, page: CapPage) -> Option<L> {
         L::read(&self.pages.iter().find(|raw| raw.page == page)?.current)
@@ -167,8 +174,8 @@ impl Caps {
         number_at(page.layout()?, &raw.current, name)
     }
 
-    /// `Ok` if the card supports the atomics of verbs: 8-byte compare and swap and fetch and add, with operands in this
-    /// host's byte order. Linux offers none otherwise.
+    /// `Ok` if the card supports the atomics of verbs: 8-byte compare and swap and fetch and add. In which order it
+    /// writes what they found: [`atomic_order`](Self::atomic_order).
     ///
     /// # Errors
     /// [`Error::Unsupported`] names the missing capability.
@@ -178,11 +185,20 @@ impl Caps {
             ("atomic", !self.atomic),
             ("atomic_operations", page.atomic_operations() & ATOMICS_OF_VERBS != ATOMICS_OF_VERBS),
             ("atomic_size_qp", page.atomic_size_qp() & EIGHT_BYTES == 0),
-            ("atomic_req_8B_endianness_mode", page.atomic_req_8B_endianness_mode() != HOST_ENDIANNESS),
         ];
         match lacking.into_iter().find(|(_, lacks)| *lacks) {
             Some((capability, _)) => Err(Error::Unsupported { what: "atomics of eight bytes".into(), capability }),
             None => Ok(()),
+        }
+    }
+
+    /// In which order the card writes what atomics of eight bytes found. This host's, wherever the card has it: the
+    /// driver of a function asks for it, and so does Linux, whose verbs offer no atomics on other cards.
+    pub fn atomic_order(&self) -> AtomicOrder {
+        let page: AtomicCaps = self.current(CapPage::Atomic).unwrap_or(AtomicCaps::ZERO);
+        match page.atomic_req_8B_endianness_mode() {
+            HOST_ENDIANNESS => AtomicOrder::Host,
+            _ => AtomicOrder::BigEndian,
         }
     }
 
@@ -259,6 +275,33 @@ impl Caps {
     /// The second general page, if the card has one.
     pub fn general_2(&self) -> Option<CmdHcaCap2> {
         self.current(CapPage::General2)
+    }
+}
+
+/// The order of the bytes of what an atomic of eight bytes found, as the card writes it. PRM
+/// `atomic_req_8B_endianness_mode`. The numbers in remote memory are always in the order of that host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AtomicOrder {
+    /// That of this host.
+    Host,
+    /// Big-endian: all that some cards have.
+    BigEndian,
+}
+
+impl AtomicOrder {
+    /// The number that an atomic found, from the element that it was written to.
+    ///
+    /// ```
+    /// use mlx5_dv::AtomicOrder;
+    ///
+    /// assert_eq!(AtomicOrder::Host.number(7u64.to_ne_bytes()), 7);
+    /// assert_eq!(AtomicOrder::BigEndian.number([0, 0, 0, 0, 0, 0, 0, 7]), 7);
+    /// ```
+    pub fn number(self, found: [u8; 8]) -> u64 {
+        match self {
+            AtomicOrder::Host => u64::from_ne_bytes(found),
+            AtomicOrder::BigEndian => u64::from_be_bytes(found),
+        }
     }
 }
 

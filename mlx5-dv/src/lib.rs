@@ -52,7 +52,7 @@ mod setters;
 mod timestamp;
 
 pub use access::Options;
-pub use caps::{CapPage, Caps, RawPage};
+pub use caps::{AtomicOrder, CapPage, Caps, RawPage};
 pub use counters::{PcieCounters, PortCounters, Traffic, VportCounters};
 pub use device::Device;
 pub use error::{CommandError, CommandErrorKind, CqStatus, Death, Error, Invalid, MappingKind, StateError};

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mlx5_dv::Error;
 use mlx5_dv::objects::{AccessFlags, InitAttributes, MemoryRegion};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, PostError, RemoteAddress, WorkError, WrFlags};
+use mlx5_dv::{AtomicOrder, Error};
 use mlx5_prm::caps::AtomicCaps;
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::wqe::WqeOpcode;
@@ -164,14 +164,6 @@ fn a_card_without_them_says_what_it_lacks() {
         ),
         ("atomic_size_qp", lacking(|profile| change_page(profile, |page| _ = page.w().atomic_size_qp(1 << 2)))),
         ("atomic_operations", lacking(|profile| change_page(profile, |page| _ = page.w().atomic_operations(1)))),
-        (
-            "atomic_req_8B_endianness_mode",
-            lacking(|profile| {
-                change_page(profile, |page| {
-                    page.w().supported_atomic_req_8B_endianness_mode_1(false).atomic_req_8B_endianness_mode(0);
-                })
-            }),
-        ),
     ];
     for (lacks, card) in cards {
         let is_named = |error: Error| {
@@ -197,6 +189,40 @@ fn a_card_without_them_says_what_it_lacks() {
         drop((qp, ours));
         card.end();
     }
+}
+
+/// A card of which no driver can choose the order of replies.
+fn big_endian() -> Card {
+    lacking(|profile| {
+        change_page(profile, |page| {
+            page.w().supported_atomic_req_8B_endianness_mode_1(false).atomic_req_8B_endianness_mode(0);
+        })
+    })
+}
+
+#[test]
+fn a_card_without_the_host_s_order_tells_big_endian_what_numbers_were() {
+    let card = big_endian();
+    let order = card.device.caps().atomic_order();
+    assert_eq!(order, AtomicOrder::BigEndian);
+    let (mut a, b) = pair_of(&card, &with_atomics());
+    let (ours, theirs) = (region(&card), region(&card));
+    let remote = theirs.remote_at(64);
+    let found = |ours: &MemoryRegion| {
+        let mut bytes = [0; 8];
+        ours.read(0, &mut bytes);
+        order.number(bytes)
+    };
+    theirs.write(64, &0x0102_0304_0506_07f8_u64.to_ne_bytes());
+    a.fetch_add(remote, 0x10, &ours);
+    assert_eq!(number(&ours, 0), 0x0102_0304_0506_07f8_u64.to_be());
+    assert_eq!(found(&ours), 0x0102_0304_0506_07f8);
+    assert_eq!(number(&theirs, 64), 0x0102_0304_0506_0808, "what is in memory is in the order of its host");
+    a.compare_swap(remote, 0x0102_0304_0506_0808, 7, &ours);
+    assert_eq!((found(&ours), number(&theirs, 64)), (0x0102_0304_0506_0808, 7));
+    drop((a, b, ours, theirs));
+    card.end();
+    assert_eq!(Card::new().device.caps().atomic_order(), AtomicOrder::Host);
 }
 
 #[test]

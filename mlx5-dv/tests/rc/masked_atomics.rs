@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use mlx5_dv::Error;
 use mlx5_dv::objects::{AccessFlags, MemoryRegion};
 use mlx5_dv::queue::{Connection, ConnectionOptions, MaskedAdd, MaskedNumber, MaskedSwap, WaitError};
+use mlx5_dv::{AtomicOrder, Error};
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_sim::profile::Profile;
 
@@ -23,7 +23,10 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
-        let card = Card::new();
+        Stage::on(Card::new())
+    }
+
+    fn on(card: Card) -> Stage {
         let mut options = ConnectionOptions::default();
         options.remote_access |= AccessFlags::REMOTE_ATOMIC;
         let mut a = Connection::new(&card.pd, options.clone()).unwrap();
@@ -58,7 +61,7 @@ impl Stage {
     fn found<N: MaskedNumber>(&self) -> N {
         let mut bytes = vec![0; N::BYTES];
         self.ours.read(AT, &mut bytes);
-        N::found(&bytes).unwrap()
+        N::found(&bytes, self.card.device.caps().atomic_order()).unwrap()
     }
 
     /// The remote's memory, as its CPU sees it.
@@ -71,7 +74,21 @@ impl Stage {
 
 #[test]
 fn a_number_of_each_size_is_found_and_changed() {
-    let mut stage = Stage::new();
+    each_size(Stage::new());
+}
+
+#[test]
+fn so_it_is_on_a_card_whose_replies_are_big_endian() {
+    let mut profile = Profile::connectx5();
+    for page in [&mut profile.atomic_max, &mut profile.atomic_current] {
+        page.w().supported_atomic_req_8B_endianness_mode_1(false).atomic_req_8B_endianness_mode(0);
+    }
+    let card = Card::of(profile);
+    assert_eq!(card.device.caps().atomic_order(), AtomicOrder::BigEndian);
+    each_size(Stage::on(card));
+}
+
+fn each_size(mut stage: Stage) {
     assert_eq!(stage.add(0x0102_0304u32, 0), 0);
     assert_eq!(stage.add(1u32, 0), 0x0102_0304);
     assert_eq!(stage.words(), [0, u64::from(0x0102_0305u32.to_le()), 0, 0, 0, 0], "its neighbours stay");

@@ -154,8 +154,9 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     /// written to `element`. It is atomic with respect to other atomics of the remote's card; accesses of its CPU, or
     /// by RDMA, may occur between the read and the write.
     ///
-    /// Both numbers are 8 bytes in their host's byte order, and `remote` must be a multiple of eight: otherwise the
-    /// remote refuses the work request, and the queue pair moves to ERR. Errors: [`PostError`].
+    /// Both numbers are 8 bytes in their host's byte order, except for the old value on a card that has big-endian
+    /// alone: [`AtomicOrder::number`](crate::AtomicOrder::number) reads it on all. `remote` must be a multiple of
+    /// eight: otherwise the remote refuses the work request, and the queue pair moves to ERR. Errors: [`PostError`].
     ///
     /// # Safety
     /// As for [`read`](Self::read).

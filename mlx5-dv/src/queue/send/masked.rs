@@ -9,6 +9,7 @@ use super::SendBatch;
 use super::ring::Room;
 use super::service::Service;
 use super::wqe::{Head, Request, WrFlags};
+use crate::caps::AtomicOrder;
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::queue::error::PostError;
 
@@ -25,9 +26,9 @@ use sealed::Sealed;
 pub trait MaskedNumber: Sealed + Copy {
     /// Their bytes: 4, 8, 16 or 32. The remote address must be a multiple of them.
     const BYTES: usize;
-    /// What an atomic found, from the element that it was written to: not always the order of the host. `None` for an
-    /// element of another length.
-    fn found(element: &[u8]) -> Option<Self>;
+    /// What an atomic found, from the element that it was written to: not always the order of the host. `order` is
+    /// [`Caps::atomic_order`](crate::Caps::atomic_order). `None` for an element of another length.
+    fn found(element: &[u8], order: AtomicOrder) -> Option<Self>;
 }
 
 impl Sealed for u32 {
@@ -39,7 +40,7 @@ impl Sealed for u32 {
 
 impl MaskedNumber for u32 {
     const BYTES: usize = 4;
-    fn found(element: &[u8]) -> Option<Self> {
+    fn found(element: &[u8], _: AtomicOrder) -> Option<Self> {
         element.try_into().ok().map(u32::from_be_bytes)
     }
 }
@@ -53,9 +54,9 @@ impl Sealed for u64 {
 
 impl MaskedNumber for u64 {
     const BYTES: usize = 8;
-    /// In the host's order: the driver has chosen it for atomics of eight bytes, `atomic_req_8B_endianness_mode`.
-    fn found(element: &[u8]) -> Option<Self> {
-        element.try_into().ok().map(u64::from_ne_bytes)
+    /// The only ones whose order a driver can choose: `atomic_req_8B_endianness_mode`.
+    fn found(element: &[u8], order: AtomicOrder) -> Option<Self> {
+        element.try_into().ok().map(|found| order.number(found))
     }
 }
 
@@ -72,7 +73,7 @@ macro_rules! several {
 
         impl MaskedNumber for [u64; $count] {
             const BYTES: usize = 8 * $count;
-            fn found(element: &[u8]) -> Option<Self> {
+            fn found(element: &[u8], _: AtomicOrder) -> Option<Self> {
                 <[zerocopy::big_endian::U64; $count]>::read_from_bytes(element).ok().map(|found| found.map(u64::from))
             }
         }
