@@ -281,6 +281,8 @@ fn each_service_refuses_the_other_s_calls() {
     assert_eq!(text, format!("{name} is in RST, and datagram_send_queue needs RTS; first call activate (qkey)"));
     let port = DatagramAttributes { port: 2, ..DatagramAttributes::new(1) };
     assert!(said(datagrams.activate(&port)).contains("num_ports"));
+    let pkey = DatagramAttributes { pkey_index: 1, ..DatagramAttributes::new(1) };
+    assert!(said(datagrams.activate(&pkey)).contains("pkey_index"));
     datagrams.activate(&DatagramAttributes::new(1)).unwrap();
     let text = said(datagrams.activate(&DatagramAttributes::new(1)));
     assert!(text.ends_with("is in RTS, and activate needs RST; first call reset, then activate (qkey)"), "{text}");

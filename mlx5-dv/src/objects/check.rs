@@ -41,6 +41,19 @@ pub(super) fn port_exists(port: u8, caps: &Caps) -> Result<(), Invalid> {
     in_range("port", port.into(), 1..=caps.num_ports.max(1).into(), "num_ports")
 }
 
+/// `Ok` if a port has a P_Key of this index.
+pub(super) fn pkey_exists(index: u16, caps: &Caps) -> Result<(), Invalid> {
+    let last = u64::from(caps.pkey_table_len()) - 1;
+    if caps.is_infiniband() {
+        return in_range("pkey_index", index.into(), 0..=last, "pkey_table_size");
+    }
+    if u64::from(index) <= last {
+        return Ok(());
+    }
+    let mend = "leave it 0: a port of Ethernet has the default P_Key alone, and VLANs part its networks";
+    Err(Invalid::out_of_range("pkey_index", index.into(), 0..=last, "the P_Key table of this port").mend(mend))
+}
+
 /// `Ok` if all of `others` belong to `device`; `what` names them in the error.
 pub(super) fn one_device<const N: usize>(
     what: &'static str,
@@ -103,7 +116,7 @@ pub(super) fn lag_port(
 
 /// `Ok` if `value` fits in `bits` bits; otherwise an error that names the field.
 pub(crate) fn fits(field: &'static str, value: u32, bits: u32) -> Result<(), Invalid> {
-    if value >> bits == 0 {
+    if value.checked_shr(bits).unwrap_or(0) == 0 {
         return Ok(());
     }
     Err(Invalid::TooWide { what: field, given: value.into(), bits })
@@ -112,6 +125,9 @@ pub(crate) fn fits(field: &'static str, value: u32, bits: u32) -> Result<(), Inv
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caps::RawPage;
+    use mlx5_prm::caps::PortType;
+    use mlx5_prm::layout::Layout;
 
     #[test]
     fn limits_name_the_field_and_the_capability() {
@@ -123,8 +139,24 @@ mod tests {
         };
         assert_eq!((what, given, limit, capability), ("entries", 4_194_305, 0..=4_194_304, Some("log_max_cq_sz")));
         assert!(within("len", u64::MAX, "log_max_mrw_sz", 64).is_ok());
-        assert!(fits("psn", 0xff_ffff, 24).is_ok());
+        assert!(fits("psn", 0xff_ffff, 24).is_ok() && fits("key", u32::MAX, 32).is_ok());
         assert_eq!(fits("psn", 1 << 24, 24), Err(Invalid::TooWide { what: "psn", given: 1 << 24, bits: 24 }));
+    }
+
+    #[test]
+    fn p_keys_end_with_the_table_of_the_port() {
+        let caps = |port_type: PortType, size| {
+            let mut general = CmdHcaCap::ZERO;
+            general.w().pkey_table_size(size);
+            let page = RawPage { page: CapPage::General, max: vec![], current: general.as_bytes().to_vec() };
+            Caps { pages: vec![page], port_type: port_type.number() as u8, ..Caps::default() }
+        };
+        let (ethernet, infiniband) = (caps(PortType::Ethernet, 5), caps(PortType::Ib, 1));
+        assert_eq!((ethernet.pkey_table_len(), infiniband.pkey_table_len()), (1, 256));
+        assert!(pkey_exists(0, &ethernet).is_ok() && pkey_exists(255, &infiniband).is_ok());
+        let refused = pkey_exists(256, &infiniband).unwrap_err().to_string();
+        assert!(refused.contains("pkey_index is 256") && refused.contains("pkey_table_size"), "{refused}");
+        assert!(pkey_exists(1, &ethernet).unwrap_err().to_string().contains("pkey_index is 1"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use mlx5_prm::ctx::{AtomicMode, DctState, Dctc};
 use mlx5_prm::values::PathMtu;
 use mlx5_prm::wqe::{CtrlSeg, UdAdrsVector};
 
-use super::check::{check_dc, fits, in_range, one_device, port_exists, user_index};
+use super::check::{check_dc, fits, in_range, one_device, pkey_exists, port_exists, user_index};
 use super::cq::Cq;
 use super::mkey::{AccessFlags, check_access};
 use super::object::{DestroyError, Object, destroy_sole};
@@ -40,6 +40,8 @@ pub struct DctOptions {
     pub access_key: u64,
     /// Local port number, from 1. Default: 1.
     pub port: u8,
+    /// Index of the P_Key of its packets, as [`InitAttributes::pkey_index`](super::InitAttributes). Default: 0.
+    pub pkey_index: u16,
     /// Index of the local GID, at which initiators reach it. Default: 0.
     pub gid_index: u8,
     /// Hop limit (IPv6) or time to live (IPv4) of its responses. Default: 64.
@@ -70,6 +72,7 @@ setters! {
     DctOptions {
         access_key: u64;
         port: u8;
+        pkey_index: u16;
         gid_index: u8;
         hop_limit: u8;
         traffic_class: u8;
@@ -89,6 +92,7 @@ impl DctOptions {
         DctOptions {
             access_key,
             port: 1,
+            pkey_index: 0,
             gid_index: 0,
             hop_limit: 64,
             traffic_class: 0,
@@ -113,6 +117,7 @@ impl DctOptions {
     fn context(&self, device: &Device) -> Result<Dctc, Error> {
         let caps = device.caps();
         port_exists(self.port, caps)?;
+        pkey_exists(self.pkey_index, caps)?;
         if let Some(last) = caps.roce_address_table_size.checked_sub(1) {
             in_range("gid_index", self.gid_index.into(), 0..=last.into(), "roce_address_table_size")?;
         }
@@ -135,6 +140,7 @@ impl DctOptions {
             .dc_access_key(self.access_key)
             .mtu(path_mtu(device, self.path_mtu)?)
             .port(self.port)
+            .pkey_index(self.pkey_index)
             .my_addr_index(self.gid_index)
             .hop_limit(self.hop_limit)
             .eth_prio(self.service_level)

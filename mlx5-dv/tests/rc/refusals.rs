@@ -91,8 +91,16 @@ fn values_out_of_range_are_named() {
     let port = invalid(qp.init(&InitAttributes { port: 2, ..InitAttributes::default() }));
     let Invalid::OutOfRange { what, given, limit, capability, .. } = port else { panic!("{port}") };
     assert_eq!((what, given, limit, capability), ("port", 2, 1..=1, Some("num_ports")));
-    qp.init(&InitAttributes::default()).unwrap();
+    let no_pkey = |refused| {
+        let Invalid::OutOfRange { what, given, limit, mend, .. } = refused else { panic!("{refused}") };
+        assert_eq!((what, given, limit), ("pkey_index", 1, 0..=0), "a port of Ethernet has one P_Key");
+        assert!(mend.is_some_and(|mend| mend.contains("VLANs")));
+    };
+    no_pkey(invalid(qp.init(&InitAttributes::default().pkey_index(1))));
+    qp.init(&InitAttributes::default().pkey_index(0)).unwrap();
+    assert_eq!(qp.query().unwrap().pkey_index, 0);
     let good = RtrAttributes::new(1, 0, path(&card));
+    no_pkey(invalid(qp.ready_to_receive(&good.pkey_index(1))));
     let too_wide = |what, given, bits| Invalid::TooWide { what, given, bits };
     let refused = |attributes| invalid(qp.ready_to_receive(&attributes));
     let over: u32 = 1 << 24;
@@ -105,7 +113,7 @@ fn values_out_of_range_are_named() {
     assert_eq!((what, given, limit), ("gid_index", 255, 0..=size - 1));
     assert_eq!(capability, Some("roce_address_table_size"));
     assert_eq!(qp.state(), QpState::Init, "a refusal changes nothing");
-    qp.ready_to_receive(&good).unwrap();
+    qp.ready_to_receive(&good.pkey_index(0)).unwrap();
     let good = RtsAttributes::new(0);
     let refused = |attributes| invalid(qp.ready_to_send(&attributes));
     assert_eq!(refused(RtsAttributes { sq_psn: over, ..good }), too_wide("sq_psn", over.into(), 24));

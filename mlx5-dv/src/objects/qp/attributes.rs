@@ -22,19 +22,24 @@ pub struct InitAttributes {
     /// Access rights of the remote: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow the access, too. An
     /// unreliable connection uses only REMOTE_WRITE.
     pub remote_access: AccessFlags,
+    /// Index of the P_Key of its packets in the port's table ([`Caps::pkey_table_len`]): the partition of an InfiniBand
+    /// fabric that it is in. Ports of Ethernet have index 0 alone.
+    pub pkey_index: u16,
 }
 
 setters! {
     InitAttributes {
         port: u8;
         remote_access: AccessFlags;
+        pkey_index: u16;
     }
 }
 
 impl Default for InitAttributes {
-    /// Port 1; the remote may write and read.
+    /// Port 1, its first P_Key; the remote may write and read.
     fn default() -> Self {
-        InitAttributes { port: 1, remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ }
+        let remote_access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        InitAttributes { port: 1, remote_access, pkey_index: 0 }
     }
 }
 
@@ -58,6 +63,8 @@ pub struct RtrAttributes {
     pub ece: Option<EceOptions>,
     /// The port of a bond (LAG) by which it sends, from 1. Default: the card's choice. Not tried with a card yet.
     pub lag_port: Option<u8>,
+    /// Another P_Key than that of [`InitAttributes`], by its index. Default: that.
+    pub pkey_index: Option<u16>,
 }
 
 setters! {
@@ -67,6 +74,7 @@ setters! {
         min_rnr_timer: u8;
         ece: Some(EceOptions);
         lag_port: Some(u8);
+        pkey_index: Some(u16);
     }
 }
 
@@ -82,6 +90,7 @@ impl RtrAttributes {
             min_rnr_timer: 12,
             ece: None,
             lag_port: None,
+            pkey_index: None,
         }
     }
 

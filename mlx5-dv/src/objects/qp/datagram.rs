@@ -11,7 +11,7 @@ use super::path::AddressPath;
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::net::PortInfo;
-use crate::objects::check::{fits, port_exists};
+use crate::objects::check::{fits, pkey_exists, port_exists};
 
 /// Attributes of a queue pair for datagrams.
 #[derive(Debug, Clone, Copy)]
@@ -22,12 +22,15 @@ pub struct DatagramAttributes {
     pub qkey: u32,
     /// First PSN to send, 24 bits. Default of [`new`](Self::new): 0.
     pub sq_psn: u32,
+    /// Index of the P_Key of its datagrams, as [`InitAttributes::pkey_index`](super::attributes::InitAttributes).
+    /// Default of [`new`](Self::new): 0.
+    pub pkey_index: u16,
 }
 
 impl DatagramAttributes {
     /// Receives datagrams that carry `qkey`; everything else is default.
     pub fn new(qkey: u32) -> Self {
-        DatagramAttributes { port: 1, qkey, sq_psn: 0 }
+        DatagramAttributes { port: 1, qkey, sq_psn: 0, pkey_index: 0 }
     }
 
     /// For queue pair 1: management datagrams.
@@ -82,10 +85,11 @@ impl QueuePair {
             return Err(self.forbidden(*state, "activate", "RST", QpState::Rst));
         }
         port_exists(attributes.port, self.device().caps())?;
+        pkey_exists(attributes.pkey_index, self.device().caps())?;
         fits("sq_psn", attributes.sq_psn, 24)?;
 
         let (mut init, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
-        path.w().vhca_port_num(attributes.port);
+        path.w().vhca_port_num(attributes.port).pkey_index(attributes.pkey_index);
         context
             .w()
             .pm_state(PathMigration::Migrated)

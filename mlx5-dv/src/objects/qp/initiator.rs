@@ -10,7 +10,7 @@ use super::attributes::{RtsAttributes, log_outstanding};
 use super::transition::{LOG_ACK_REQ_FREQ, path_mtu};
 use crate::caps::CapPage;
 use crate::error::{Error, Invalid};
-use crate::objects::check::port_exists;
+use crate::objects::check::{pkey_exists, port_exists};
 
 /// Attributes of a dynamically connected initiator.
 #[derive(Debug, Clone, Copy)]
@@ -21,11 +21,14 @@ pub struct InitiatorAttributes {
     pub path_mtu: Option<PathMtu>,
     /// First PSN, timeout, retries, and depth of reads and atomics.
     pub rts: RtsAttributes,
+    /// Index of the P_Key of its packets, as [`InitAttributes::pkey_index`](super::attributes::InitAttributes).
+    /// Default: 0.
+    pub pkey_index: u16,
 }
 
 impl Default for InitiatorAttributes {
     fn default() -> Self {
-        InitiatorAttributes { port: 1, path_mtu: None, rts: RtsAttributes::new(0) }
+        InitiatorAttributes { port: 1, path_mtu: None, rts: RtsAttributes::new(0), pkey_index: 0 }
     }
 }
 
@@ -44,6 +47,7 @@ impl QueuePair {
         }
         let caps = self.device().caps();
         port_exists(attributes.port, caps)?;
+        pkey_exists(attributes.pkey_index, caps)?;
         let rts = &attributes.rts;
         rts.check()?;
         let path_mtu = path_mtu(self.device(), attributes.path_mtu)?;
@@ -52,7 +56,7 @@ impl QueuePair {
         let log_sra_max = log_outstanding("max_rd_atomic", rts.max_rd_atomic, "log_max_ra_req_dc", most)?;
 
         let (mut init, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
-        path.w().vhca_port_num(attributes.port);
+        path.w().vhca_port_num(attributes.port).pkey_index(attributes.pkey_index);
         context.w().pm_state(PathMigration::Migrated).primary_address_path(&path).counter_set_id(self.counter_set_id());
         init.w().qpn(self.qpn).qpc(&context);
         self.step(&mut state, QpState::Init, &init)?;

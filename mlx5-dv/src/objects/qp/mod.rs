@@ -67,6 +67,8 @@ pub struct QpStatus {
     pub sw_rq_counter: u32,
     /// Path of its packets; for connections.
     pub path: AddressPath,
+    /// Index of the P_Key of its packets.
+    pub pkey_index: u16,
     /// Access rights of the remote; for connections.
     pub remote_access: AccessFlags,
     /// Q_Key that received datagrams must carry; for datagrams.
@@ -242,6 +244,7 @@ impl QueuePair {
             hw_rq_counter: context.hw_rq_counter(),
             sw_rq_counter: context.sw_rq_counter(),
             path: AddressPath::of(context.primary_address_path()),
+            pkey_index: context.primary_address_path().pkey_index(),
             remote_access: remote_access(context),
             qkey: context.q_key(),
             min_rnr_timer: context.min_rnr_nak(),

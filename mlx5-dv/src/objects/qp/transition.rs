@@ -13,7 +13,7 @@ use super::{QueuePair, ece};
 use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
-use crate::objects::check::{fits, port_exists};
+use crate::objects::check::{fits, pkey_exists, port_exists};
 use crate::objects::mkey::{AccessFlags, check_access};
 use crate::objects::object::Transition;
 
@@ -28,6 +28,7 @@ mod select {
     pub(super) const RRE: u32 = 1 << 1;
     pub(super) const RAE: u32 = 1 << 2;
     pub(super) const RWE: u32 = 1 << 3;
+    pub(super) const PKEY_INDEX: u32 = 1 << 4;
     pub(super) const Q_KEY: u32 = 1 << 5;
     pub(super) const RNR_TIMEOUT: u32 = 1 << 6;
     pub(super) const LAG_TX_AFF: u32 = 1 << 15;
@@ -85,9 +86,10 @@ impl QueuePair {
             return Err(self.forbidden(*state, "init", "RST", QpState::Rst));
         }
         port_exists(attributes.port, self.device().caps())?;
+        pkey_exists(attributes.pkey_index, self.device().caps())?;
         check_access(attributes.remote_access, self.device().caps())?;
         let (mut command, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
-        path.w().vhca_port_num(attributes.port);
+        path.w().vhca_port_num(attributes.port).pkey_index(attributes.pkey_index);
         context.w().pm_state(PathMigration::Migrated).primary_address_path(&path).counter_set_id(self.counter_set_id());
         self.allow(attributes.remote_access, &mut context);
         command.w().qpn(self.qpn).qpc(&context);
@@ -111,7 +113,15 @@ impl QueuePair {
         fits("min_rnr_timer", attributes.min_rnr_timer.into(), 5)?;
         attributes.path.check(caps)?;
         let path_mtu = path_mtu(self.device(), attributes.path_mtu)?;
-        let path = attributes.path.ads(self.qpn, attributes.remote_qpn);
+        let mut path = attributes.path.ads(self.qpn, attributes.remote_qpn);
+        let other_pkey = match attributes.pkey_index {
+            Some(index) => {
+                pkey_exists(index, caps)?;
+                path.w().pkey_index(index);
+                select::PKEY_INDEX
+            }
+            None => 0,
+        };
         let (mut command, mut context) = (Init2rtrQpIn::default(), Qpc::default());
         context
             .w()
@@ -127,7 +137,7 @@ impl QueuePair {
         }
         let lag_port = attributes.lag_affinity(caps)?;
         context.w().lag_tx_port_affinity(lag_port);
-        let select = if lag_port == 0 { 0 } else { select::LAG_TX_AFF };
+        let select = other_pkey | if lag_port == 0 { 0 } else { select::LAG_TX_AFF };
         command.w().qpn(self.qpn).opt_param_mask(select).ece(ece::wanted(attributes.ece, caps)?).qpc(&context);
         let moved = self.step(&mut state, QpState::Rtr, &command);
         let reply = moved.map_err(|error| self.explain_mtu(error, path_mtu))?;

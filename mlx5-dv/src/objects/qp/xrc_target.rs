@@ -17,7 +17,7 @@ use crate::error::{CommandError, Error, Invalid, StateError};
 use crate::kernel::abi::shared::{ModifyQp, QpDest, QueryQpResp, qp_attributes};
 use crate::kernel::abi::{IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE};
 use crate::net::Mac;
-use crate::objects::check::{fits, one_device, port_exists};
+use crate::objects::check::{fits, one_device, pkey_exists, port_exists};
 use crate::objects::cq::Cq;
 use crate::objects::kernel_object::{KernelObject, not_shared};
 use crate::objects::mkey::{AccessFlags, check_access};
@@ -124,11 +124,13 @@ impl XrcTarget {
         };
         let caps = self.device().caps();
         port_exists(attributes.port, caps)?;
+        pkey_exists(attributes.pkey_index, caps)?;
         check_access(attributes.remote_access, caps)?;
         let rights = RIGHTS.iter().filter(|(right, _)| attributes.remote_access.contains(*right));
         let changes = ModifyQp {
             attr_mask: STATE | PKEY_INDEX | PORT | ACCESS_FLAGS,
             port_num: attributes.port,
+            pkey_index: attributes.pkey_index,
             qp_access_flags: rights.fold(0, |all, (_, right)| all | right),
             ..ModifyQp::default()
         };
@@ -156,9 +158,12 @@ impl XrcTarget {
         fits("rq_psn", attributes.rq_psn, 24)?;
         fits("min_rnr_timer", attributes.min_rnr_timer.into(), 5)?;
         attributes.path.check(device.caps())?;
+        pkey_exists(attributes.pkey_index.unwrap_or(0), device.caps())?;
+        let other_pkey = attributes.pkey_index.map_or(0, |_| PKEY_INDEX);
         let changes = ModifyQp {
             dest: destination(&attributes.path)?,
-            attr_mask: STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER,
+            attr_mask: STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER | other_pkey,
+            pkey_index: attributes.pkey_index.unwrap_or(0),
             rq_psn: attributes.rq_psn,
             dest_qp_num: attributes.remote_qpn,
             path_mtu: path_mtu(device, attributes.path_mtu)?.number() as u8,
@@ -324,6 +329,7 @@ fn status(now: &QueryQpResp) -> QpStatus {
         hw_rq_counter: 0,
         sw_rq_counter: 0,
         path,
+        pkey_index: now.pkey_index,
         remote_access: rights.map(|(right, _)| *right).collect(),
         qkey: 0,
         min_rnr_timer: now.min_rnr_timer,
