@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use mlx5_prm::caps::{CmdHcaCap, RoceCap};
 use mlx5_prm::cmd::{
-    Command, QueryAdapterIn, QueryHcaVportContextIn, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportCounterIn,
-    QueryVportStateIn, SetRoceAddressIn,
+    Command, QueryAdapterIn, QueryEqIn, QueryHcaVportContextIn, QueryNicVportContextIn, QueryRoceAddressIn,
+    QueryVportCounterIn, QueryVportStateIn, SetRoceAddressIn,
 };
-use mlx5_prm::ctx::RoceAddrLayout;
+use mlx5_prm::ctx::{Eqc, RoceAddrLayout};
 use mlx5_prm::reg::{AnStatus, PortCounterGroup};
 
 use crate::access::owned::{BroughtUp, Owned, bring_up, port};
@@ -281,6 +281,21 @@ impl Device {
         }
         let (features, register) = port::pcie_counters(owned)?;
         Ok(Some(PcieCounters::of(&features, &register)))
+    }
+
+    /// The event queue that completion vector `vector` goes to, under PRM names: status, size, interrupt, what it is
+    /// armed for, both counters. PRM "QUERY_EQ". `None` on DevX: the kernel does not tell of its event queues.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a vector that the function has not; [`Error::Command`].
+    pub fn query_event_queue(&self, vector: u32) -> Result<Option<Eqc>, Error> {
+        if !self.is_owned() {
+            return Ok(None);
+        }
+        let eqn = self.access.eqn(vector)?;
+        let mut query = QueryEqIn::default();
+        query.w().eq_number(eqn as u8);
+        Ok(Some(*self.execute(&query, &format!("EQ {eqn:#x}"))?.eq_context_entry()))
     }
 
     /// Counters of the function's vport since the function was set up. PRM "QUERY_VPORT_COUNTER".

@@ -512,7 +512,7 @@ impl Cq {
 
     /// Queries the moderation of events. Errors: [`Error::Command`].
     pub fn moderation(&self) -> Result<CqModeration, Error> {
-        let context = *self.query()?.cq_context();
+        let context = self.query()?;
         Ok(CqModeration {
             count: context.cq_max_count(),
             period: Duration::from_micros(context.cq_period().into()),
@@ -638,9 +638,15 @@ impl Cq {
         doorbell::arm_cq(&self.uar, self.cqn, arm)
     }
 
+    /// Asks the card for its context, under PRM names: status, size, moderation, whether it may overrun, what it is
+    /// armed for, both counters. PRM "QUERY_CQ". Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<Cqc, Error> {
+        Ok(*self.context()?.cq_context())
+    }
+
     /// Queries its status. Errors: [`Error::Command`].
     pub fn status(&self) -> Result<CqStatus, Error> {
-        Ok(match self.query()?.cq_context().status() {
+        Ok(match self.context()?.cq_context().status() {
             0x0 => CqStatus::Ok,
             0x9 => CqStatus::Overflow,
             0xa => CqStatus::WriteFailure,
@@ -648,7 +654,7 @@ impl Cq {
         })
     }
 
-    fn query(&self) -> Result<QueryCqOut, CommandError> {
+    fn context(&self) -> Result<QueryCqOut, CommandError> {
         let mut query = QueryCqIn::default();
         query.w().cqn(self.cqn);
         self.object.query(&query)

@@ -18,6 +18,7 @@ mod modes;
 mod modify;
 mod owning;
 mod parent_domains;
+mod queries;
 mod refusals;
 mod regions;
 mod resize;
