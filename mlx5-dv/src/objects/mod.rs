@@ -58,6 +58,8 @@ mod umr_key;
 mod vxlan_port;
 mod xrcd;
 
+pub use mlx5_prm::flow::{L4Type, L4TypeExt};
+
 pub use crate::access::Advice;
 pub use buffer::Buffer;
 pub use cq::{Compression, Cq, CqModeration, CqOptions, CqeSize};
@@ -69,12 +71,12 @@ pub use exclusive_region::ExclusiveRegion;
 pub use flow::actions::{FlowActions, FlowDestination, VlanTag};
 pub use flow::counter::{Counted, FlowAging, FlowCounter, FlowCounters};
 pub use flow::geneve::GeneveOption;
-pub use flow::group::FlowGroup;
+pub use flow::group::{FlowGroup, FlowGroupStatus};
 pub use flow::matcher::FlowMatcher;
 pub use flow::matching::FlowMatch;
 pub use flow::modify::{HeaderChanges, HeaderField, ModifyHeader};
 pub use flow::reformat::{PacketReformat, VxlanTunnel};
-pub use flow::rule::FlowRule;
+pub use flow::rule::{FlowRule, FlowRuleStatus};
 pub use flow::rule_set::{FlowRules, FlowRulesOptions};
 pub use flow::table::{Direction, FlowTable, FlowTableOptions};
 pub use implicit_region::ImplicitRegion;

@@ -5,24 +5,25 @@ use etherparse::{
     VlanPcp, ip_number,
 };
 use mlx5_dv::objects::{
-    Direction, FlowActions, FlowCounter, FlowGroup, FlowMatch, FlowRules, FlowRulesOptions, FlowTable,
+    Direction, FlowActions, FlowCounter, FlowGroup, FlowMatch, FlowRules, FlowRulesOptions, FlowTable, L4Type,
+    L4TypeExt,
 };
-use mlx5_dv::queue::ethernet::EthernetOptions;
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
 use mlx5_open::Sim;
 use mlx5_prm::caps::{CmdHcaCap, FlowTableFieldsSupported, FlowTableFieldsSupported2};
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{EthernetEnd, ROCE, end, refusal, two_of};
+use crate::ends::{EthernetEnd, ROCE, SOON, end, refusal, two_of};
 
 /// Addresses; those of Ethernet become the functions'.
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-const HERE: [u8; 4] = [10, 0, 0, 1];
-const THERE: [u8; 4] = [10, 0, 0, 2];
+pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+pub(crate) const HERE: [u8; 4] = [10, 0, 0, 1];
+pub(crate) const THERE: [u8; 4] = [10, 0, 0, 2];
 /// UDP's destination ports.
-const VXLAN: u16 = 4789;
+pub(crate) const VXLAN: u16 = 4789;
 const VXLAN_GPE: u16 = 4790;
 const GENEVE: u16 = 6081;
-const GTPU: u16 = 2152;
+pub(crate) const GTPU: u16 = 2152;
 const MPLS: u16 = 6635;
 
 /// A field: what is matched, and a frame, for a value of it.
@@ -34,17 +35,17 @@ struct Case {
     frame: fn(u32) -> Vec<u8>,
 }
 
-fn all() -> FlowMatch {
+pub(crate) fn all() -> FlowMatch {
     FlowMatch::new()
 }
 
-fn ipv4(protocol: IpNumber, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv4(protocol: IpNumber, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     PacketBuilder::ethernet2(MAC, MAC).ipv4(HERE, THERE, 64).write(&mut frame, protocol, payload).unwrap();
     frame
 }
 
-fn ipv6(flow_label: u32, protocol: IpNumber, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv6(flow_label: u32, protocol: IpNumber, payload: &[u8]) -> Vec<u8> {
     let flow_label = Ipv6FlowLabel::try_new(flow_label).unwrap();
     let header =
         Ipv6Header { flow_label, hop_limit: 9, source: [0xfd; 16], destination: [0xfe; 16], ..Default::default() };
@@ -54,14 +55,14 @@ fn ipv6(flow_label: u32, protocol: IpNumber, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn udp(port: u16, payload: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn udp(port: u16, payload: &[&[u8]]) -> Vec<u8> {
     let mut frame = Vec::new();
     let builder = PacketBuilder::ethernet2(MAC, MAC).ipv4(HERE, THERE, 64).udp(7, port);
     builder.write(&mut frame, &payload.concat()).unwrap();
     frame
 }
 
-fn tcp(sequence: u32, acknowledgement: u32) -> Vec<u8> {
+pub(crate) fn tcp(sequence: u32, acknowledgement: u32) -> Vec<u8> {
     let mut frame = Vec::new();
     let builder = PacketBuilder::ethernet2(MAC, MAC).ipv4(HERE, THERE, 64).tcp(1, 2, sequence, 4);
     builder.ack(acknowledgement).write(&mut frame, b"").unwrap();
@@ -69,7 +70,7 @@ fn tcp(sequence: u32, acknowledgement: u32) -> Vec<u8> {
 }
 
 /// An IPv4 packet with this many words of header.
-fn with_options(words: u32) -> Vec<u8> {
+pub(crate) fn with_options(words: u32) -> Vec<u8> {
     let options = vec![1; 4 * (words as usize - 5)];
     let options = options.as_slice().try_into().unwrap();
     let header = Ipv4Header { time_to_live: 9, source: HERE, destination: THERE, options, ..Default::default() };
@@ -80,7 +81,7 @@ fn with_options(words: u32) -> Vec<u8> {
 }
 
 /// A frame with tags, of priority, drop eligibility and VLAN.
-fn tagged(tags: &[(u32, u32, u16)]) -> Vec<u8> {
+pub(crate) fn tagged(tags: &[(u32, u32, u16)]) -> Vec<u8> {
     let header = |(priority, dei, vlan): (u32, u32, u16)| SingleVlanHeader {
         pcp: VlanPcp::try_new(priority as u8).unwrap(),
         drop_eligible_indicator: dei != 0,
@@ -101,12 +102,12 @@ fn tagged(tags: &[(u32, u32, u16)]) -> Vec<u8> {
     frame
 }
 
-fn vxlan(frame: &[u8]) -> Vec<u8> {
+pub(crate) fn vxlan(frame: &[u8]) -> Vec<u8> {
     udp(VXLAN, &[&[8, 0, 0, 0, 0, 0, 77, 0], frame])
 }
 
 /// GRE of a frame: with a checksum and sequence number where told, and a key if there is one.
-fn gre(has_checksum: bool, key: Option<u32>, has_sequence: bool, protocol: u16) -> Vec<u8> {
+pub(crate) fn gre(has_checksum: bool, key: Option<u32>, has_sequence: bool, protocol: u16) -> Vec<u8> {
     let flags = u8::from(has_checksum) << 7 | u8::from(key.is_some()) << 5 | u8::from(has_sequence) << 4;
     let mut bytes = vec![flags, 0];
     bytes.extend(protocol.to_be_bytes());
@@ -118,35 +119,35 @@ fn gre(has_checksum: bool, key: Option<u32>, has_sequence: bool, protocol: u16) 
 }
 
 /// GENEVE with options of this many words.
-fn geneve(vni: u32, words: u32, is_oam: bool, protocol: u16) -> Vec<u8> {
+pub(crate) fn geneve(vni: u32, words: u32, is_oam: bool, protocol: u16) -> Vec<u8> {
     let head = [words as u8, u8::from(is_oam) << 7];
     let options: Vec<u8> = (0..words).flat_map(|_| [1, 2, 3, 0]).collect();
     let inside = udp(9, &[b"inside"]);
     udp(GENEVE, &[&head, &protocol.to_be_bytes(), &(vni << 8).to_be_bytes(), &options, &inside])
 }
 
-fn mpls(entry: u32) -> Vec<u8> {
+pub(crate) fn mpls(entry: u32) -> Vec<u8> {
     let packet = &udp(9, &[b"behind a label"])[14..];
     [&MAC[..], &MAC, &[0x88, 0x47], &entry.to_be_bytes(), packet].concat()
 }
 
-fn mpls_over_udp(entry: u32) -> Vec<u8> {
+pub(crate) fn mpls_over_udp(entry: u32) -> Vec<u8> {
     udp(MPLS, &[&entry.to_be_bytes(), &udp(9, &[b"behind a label"])[14..]])
 }
 
 /// MPLS over GRE with a key.
-fn mpls_over_gre(entry: u32) -> Vec<u8> {
+pub(crate) fn mpls_over_gre(entry: u32) -> Vec<u8> {
     let packet = &udp(9, &[b"behind a label"])[14..];
     ipv4(ip_number::GRE, &[&[0x20, 0, 0x88, 0x47, 0, 0, 0, 5][..], &entry.to_be_bytes(), packet].concat())
 }
 
-fn gtpu(kind: u8, teid: u32) -> Vec<u8> {
+pub(crate) fn gtpu(kind: u8, teid: u32) -> Vec<u8> {
     let packet = &udp(9, &[b"of a user"])[14..];
     udp(GTPU, &[&[0x30, kind], &(packet.len() as u16).to_be_bytes(), &teid.to_be_bytes(), packet])
 }
 
 /// GTP-U with these flags, sequence number, N-PDU number and extension header: its type, and a word.
-fn gtpu_of(flags: u8, sequence: u16, n_pdu: u8, extension: (u8, u32)) -> Vec<u8> {
+pub(crate) fn gtpu_of(flags: u8, sequence: u16, n_pdu: u8, extension: (u8, u32)) -> Vec<u8> {
     let packet = &udp(9, &[b"of a user"])[14..];
     let options = [&sequence.to_be_bytes()[..], &[n_pdu, extension.0], &extension.1.to_be_bytes()].concat();
     let options = if flags & 4 != 0 { &options[..] } else { &options[..4] };
@@ -154,7 +155,7 @@ fn gtpu_of(flags: u8, sequence: u16, n_pdu: u8, extension: (u8, u32)) -> Vec<u8>
     udp(GTPU, &[&[0x30 | flags, 255], &length.to_be_bytes(), &[0, 0, 0, 7], options, packet])
 }
 
-fn vxlan_gpe(next: u8, vni: u32) -> Vec<u8> {
+pub(crate) fn vxlan_gpe(next: u8, vni: u32) -> Vec<u8> {
     vxlan_gpe_of(0x0c, next, vni)
 }
 
@@ -162,8 +163,50 @@ fn vxlan_gpe_of(flags: u8, next: u8, vni: u32) -> Vec<u8> {
     udp(VXLAN_GPE, &[&[flags, 0, 0, next], &(vni << 8).to_be_bytes(), &udp(9, &[b"inside"])])
 }
 
+/// A frame in VXLAN whose header is these two words.
+pub(crate) fn vxlan_of(words: [u32; 2]) -> Vec<u8> {
+    udp(VXLAN, &[&words[0].to_be_bytes(), &words[1].to_be_bytes(), &udp(9, &[b"inside"])])
+}
+
+/// GENEVE with these words of options.
+fn geneve_with(options: &[u32]) -> Vec<u8> {
+    let options: Vec<u8> = options.iter().copied().flat_map(u32::to_be_bytes).collect();
+    udp(GENEVE, &[&[(options.len() / 4) as u8, 0, 0x65, 0x58, 0, 0, 7, 0], &options, &udp(9, &[b"inside"])])
+}
+
+pub(crate) fn esp(spi: u32) -> Vec<u8> {
+    ipv4(ip_number::ENCAPSULATING_SECURITY_PAYLOAD, &[&spi.to_be_bytes()[..], &[0; 20]].concat())
+}
+
+/// A packet whose transport header is of this type.
+fn of_l4_type(kind: u32) -> Vec<u8> {
+    match kind {
+        0 => ipv4(IpNumber(250), b"none of them"),
+        1 => tcp(7, 8),
+        2 => udp(9, &[b"datagram"]),
+        _ => ipv4(ip_number::ICMP, &[8, 0, 0, 0, 0, 1, 0, 2]),
+    }
+}
+
+fn of_version(version: u32) -> Vec<u8> {
+    if version == 4 { udp(9, &[b"four"]) } else { ipv6(5, ip_number::UDP, &[0, 1, 0, 2, 0, 8, 0, 0]) }
+}
+
+pub(crate) fn with_ttl(ttl: u8) -> Vec<u8> {
+    let mut frame = Vec::new();
+    PacketBuilder::ethernet2(MAC, MAC).ipv4(HERE, THERE, ttl).udp(1, 2).write(&mut frame, b"hops").unwrap();
+    frame
+}
+
+/// A service tag inside another tag.
+pub(crate) fn service_tag_inside(vlan: u16) -> Vec<u8> {
+    let mut frame = tagged(&[(2, 0, 5), (3, 0, vlan)]);
+    frame[16..18].copy_from_slice(&[0x88, 0xa8]);
+    frame
+}
+
 /// A RoCE packet of this opcode to this queue pair, with room for its ICRC.
-fn roce(opcode: u8, qpn: u32) -> Vec<u8> {
+pub(crate) fn roce(opcode: u8, qpn: u32) -> Vec<u8> {
     udp(ROCE, &[&[opcode, 0, 0xff, 0xff], &qpn.to_be_bytes(), &[0; 4], b"data", &[0; 4]])
 }
 
@@ -293,21 +336,70 @@ const CASES: &[Case] = &[
     Case { name: "inner IPv4 header words", values: [5, 10],
            matched: |n| all().inner(all().ipv4_header_words(n as u8)), frame: |n| vxlan(&with_options(n)) },
     Case { name: "ESP SPI", values: [0x1234_5678, 0xedcb_a987], matched: |n| all().esp_spi(n),
-           frame: |n| ipv4(ip_number::ENCAPSULATING_SECURITY_PAYLOAD, &[&n.to_be_bytes()[..], &[0; 20]].concat()) },
+           frame: esp },
+    Case { name: "L4 type", values: [1, 2], matched: |n| all().l4_type(L4Type::from_number(n)), frame: of_l4_type },
+    Case { name: "no L4 type", values: [0, 2], matched: |n| all().l4_type(L4Type::from_number(n)).ipv4(),
+           frame: of_l4_type },
+    Case { name: "extended L4 type", values: [2, 3], matched: |n| all().l4_type_ext(L4TypeExt::from_number(n)),
+           frame: of_l4_type },
+    Case { name: "inner L4 type", values: [1, 2], matched: |n| all().inner(all().l4_type(L4Type::from_number(n))),
+           frame: |n| vxlan(&of_l4_type(n)) },
+    Case { name: "inner extended L4 type", values: [1, 3],
+           matched: |n| all().vxlan(77).inner(all().l4_type_ext(L4TypeExt::from_number(n))),
+           frame: |n| vxlan(&of_l4_type(n)) },
+    Case { name: "IP version", values: [4, 6], matched: |n| all().ip_version(n as u8), frame: of_version },
+    Case { name: "inner IP version", values: [4, 6], matched: |n| all().inner(all().ip_version(n as u8)),
+           frame: |n| vxlan(&of_version(n)) },
+    Case { name: "inner hop limit", values: [0x40, 0xbf], matched: |n| all().vxlan(77).inner(all().hop_limit(n as u8)),
+           frame: |n| vxlan(&with_ttl(n as u8)) },
+    Case { name: "inner service VLAN", values: [0x123, 0xedc], matched: |n| all().inner_service_vlan(n as u16),
+           frame: |n| service_tag_inside(n as u16) },
+    Case { name: "inner service VLAN in VXLAN", values: [0x123, 0xedc],
+           matched: |n| all().inner(all().inner_service_vlan(n as u16)),
+           frame: |n| vxlan(&service_tag_inside(n as u16)) },
+    Case { name: "label in VXLAN", values: [0x1_2345, 0xe_dcba],
+           matched: |n| all().vxlan(77).inner(all().mpls_label(n)), frame: |n| vxlan(&mpls(n << 12 | 0x140)) },
+    Case { name: "traffic class in VXLAN", values: [2, 5], matched: |n| all().inner(all().mpls_traffic_class(n as u8)),
+           frame: |n| vxlan(&mpls(7 << 12 | n << 9 | 0x140)) },
+    Case { name: "bottom in VXLAN", values: [0, 1], matched: |n| all().inner(all().mpls_bottom_of_stack(n != 0)),
+           frame: |n| vxlan(&mpls(7 << 12 | n << 8 | 0x40)) },
+    Case { name: "TTL of a label in VXLAN", values: [0x40, 0xbf], matched: |n| all().inner(all().mpls_ttl(n as u8)),
+           frame: |n| vxlan(&mpls(7 << 12 | n)) },
+    Case { name: "inner ESP SPI", values: [0x1234_5678, 0xedcb_a987], matched: |n| all().inner(all().esp_spi(n)),
+           frame: |n| vxlan(&esp(n)) },
+    Case { name: "word 0 of a tunnel", values: [0x0800_5678, 0x08ff_a987],
+           matched: |n| all().tunnel_header(0, n, u32::MAX), frame: |n| vxlan_of([n, 0x4d00]) },
+    Case { name: "a bit of word 0", values: [0x0800_0000, 0x0800_0001],
+           matched: |n| all().vxlan(77).tunnel_header(0, n, 1), frame: |n| vxlan_of([n, 0x4d00]) },
+    Case { name: "word 1 of a tunnel", values: [0x1234_5678, 0xedcb_a987],
+           matched: |n| all().tunnel_header(1, n, u32::MAX), frame: |n| vxlan_of([0x0800_0000, n]) },
+    Case { name: "word 2 of a tunnel", values: [0x0102_0301, 0x0203_0401],
+           matched: |n| all().tunnel_header(2, n, u32::MAX), frame: |n| geneve_with(&[n, 0x55]) },
+    Case { name: "word 3 of a tunnel", values: [0x1234_5678, 0xedcb_a987],
+           matched: |n| all().tunnel_header(3, n, u32::MAX), frame: |n| geneve_with(&[0x0102_0301, n]) },
+    Case { name: "word 1 of GRE", values: [0x1234_5678, 0xedcb_a987],
+           matched: |n| all().gre(0x6558).tunnel_header(1, n, u32::MAX), frame: |n| gre(false, Some(n), false, 0x6558) },
 ];
 
 /// As a frame from one function to the other.
-fn between(here: &EthernetEnd, there: &EthernetEnd, mut frame: Vec<u8>) -> Vec<u8> {
+pub(crate) fn between(here: &EthernetEnd, there: &EthernetEnd, mut frame: Vec<u8>) -> Vec<u8> {
     frame[..6].copy_from_slice(&there.device.mac().0);
     frame[6..12].copy_from_slice(&here.device.mac().0);
     frame
+}
+
+/// Room for rules of as many fields as there are.
+pub(crate) fn for_many_fields() -> FlowRulesOptions {
+    let mut options = FlowRulesOptions::default();
+    options.entries = 1 << 16;
+    options
 }
 
 #[test]
 fn a_frame_that_differs_in_just_the_field_does_not_match() {
     let sim = Sim::builder().functions(2).build().unwrap();
     let [mut here, mut there] = [0, 1].map(|function| EthernetEnd::new(&sim, function, EthernetOptions::default()));
-    let rules = FlowRules::create(&there.device, FlowRulesOptions::default()).unwrap();
+    let rules = FlowRules::create(&there.device, for_many_fields()).unwrap();
     rules.start().unwrap();
     let tir = there.queue.tir().clone();
     for Case { name, values: [one, other], matched, frame } in CASES {
@@ -385,7 +477,7 @@ fn headers_of_other_protocols_are_not_taken_for_the_fields() {
     end(sim, [here, there], &[]);
 }
 
-fn of_sent_frames() -> FlowRulesOptions {
+pub(crate) fn of_sent_frames() -> FlowRulesOptions {
     let mut options = FlowRulesOptions::default();
     options.direction = Direction::Transmit;
     options
@@ -425,6 +517,31 @@ fn packets_of_roce_are_matched_where_they_are_sent() {
     end(sim, [here, there], &[]);
 }
 
+#[test]
+fn frames_are_matched_by_the_queue_that_sends_them() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [mut here, there] = [0, 1].map(|function| EthernetEnd::new(&sim, function, EthernetOptions::default()));
+    let rules = FlowRules::create(&here.device, of_sent_frames()).unwrap();
+    rules.start().unwrap();
+    let mut second = EthernetQueue::new(&here.pd, EthernetOptions::default()).unwrap();
+    let [first, other] = [here.queue.sq().sqn(), second.sq().sqn()];
+    assert_ne!(first, other);
+    let frame = between(&here, &there, udp(9, &[b"from one of two"]));
+    let (counter, its) = (FlowCounter::create(&here.device).unwrap(), FlowCounter::create(&here.device).unwrap());
+    let own_rule = rules.add(0, &all().source_sq(first), FlowActions::drop().count(&counter)).unwrap();
+    let its_rule = rules.add(0, &all().source_sq(other), FlowActions::drop().count(&its)).unwrap();
+    here.send(&frame);
+    assert_eq!([&counter, &its].map(|counter| counter.read().unwrap().packets), [1, 0]);
+    let mut buffer = here.buffer(0);
+    buffer.write(0, &frame);
+    buffer.set_len(frame.len());
+    second.send(buffer, FrameFlags::empty()).unwrap();
+    second.wait(SOON).unwrap().result.unwrap();
+    assert_eq!([&counter, &its].map(|counter| counter.read().unwrap().packets), [1, 1]);
+    drop((own_rule, its_rule, rules, second, counter, its));
+    end(sim, [here, there], &[]);
+}
+
 /// A card that announces none of these fields.
 fn blind() -> Profile {
     let mut profile = Profile::connectx5();
@@ -433,6 +550,7 @@ fn blind() -> Profile {
         fields.w().outer_gre_protocol(false).outer_gre_key(false).outer_geneve_vni(false).outer_geneve_oam(false);
         fields.w().outer_geneve_protocol_type(false).outer_geneve_opt_len(false).outer_esp_spi(false);
         fields.w().inner_second_prio(false).inner_second_cfi(false).inner_second_vid(false);
+        fields.w().inner_first_mpls(0).inner_esp_spi(false).source_sqn(false).outer_ipv4_ttl(false);
         fields.w().outer_first_mpls(0).outer_first_mpls_over_gre(0).outer_first_mpls_over_udp(0).bth_dst_qp(false);
         fields
     };
@@ -463,6 +581,9 @@ fn fields_that_a_card_does_not_announce_are_refused_by_name() {
         (all().bth_destination_qp(5), "nic_transmit.ft_field_support.bth_dst_qp"),
         (all().bth_opcode(0x81), "ft_field_support_2_nic_transmit.bth_opcode"),
         (all().ipv4_header_words(6), "ft_field_support_2_nic_transmit.outer_ipv4_ihl"),
+        (all().source_sq(5), "nic_transmit.ft_field_support.source_sqn"),
+        (all().l4_type(L4Type::Tcp), "ft_field_support_2_nic_transmit.outer_l4_type"),
+        (all().tunnel_header(1, 5, 0xff), "ft_field_support_2_nic_transmit.tunnel_header_0_1"),
     ] {
         let text = refusal(sent.add(0, &matched, FlowActions::drop()));
         assert!(text.contains(capability), "{capability}: {text}");
@@ -518,6 +639,20 @@ fn fields_that_a_card_does_not_announce_are_refused_by_name() {
         (all().gtpu_length(5), flex(18)),
         (all().ipv4_header_words(6), "ft_field_support_2_nic_receive.outer_ipv4_ihl".into()),
         (inner(all().ipv4_header_words(6)), "ft_field_support_2_nic_receive.inner_ipv4_ihl".into()),
+        (
+            inner(all().mpls_label(5)),
+            "bit 0 of flow_table_properties_nic_receive.ft_field_support.inner_first_mpls".into(),
+        ),
+        (inner(all().mpls_ttl(5)), "bit 3 of ".into()),
+        (inner(all().esp_spi(5)), field("inner_esp_spi")),
+        (inner(all().hop_limit(5)), field("outer_ipv4_ttl")),
+        (all().source_sq(5), field("source_sqn")),
+        (all().l4_type(L4Type::Tcp), "ft_field_support_2_nic_receive.outer_l4_type".into()),
+        (all().l4_type_ext(L4TypeExt::Icmp), "ft_field_support_2_nic_receive.outer_l4_type_ext".into()),
+        (inner(all().l4_type(L4Type::Tcp)), "ft_field_support_2_nic_receive.inner_l4_type".into()),
+        (inner(all().l4_type_ext(L4TypeExt::Icmp)), "ft_field_support_2_nic_receive.inner_l4_type_ext".into()),
+        (all().tunnel_header(0, 5, 0xff), "ft_field_support_2_nic_receive.tunnel_header_0_1".into()),
+        (all().tunnel_header(3, 5, 0xff), "ft_field_support_2_nic_receive.tunnel_header_2_3".into()),
         (all().bth_destination_qp(5), field("bth_dst_qp")),
         (all().bth_opcode(5), "ft_field_support_2_nic_receive.bth_opcode".into()),
     ] {
@@ -547,6 +682,10 @@ fn values_that_are_too_wide_and_fields_that_tunnels_have_not_are_refused() {
         (all().mpls_over_gre_traffic_class(8), 3),
         (all().ipv4_header_words(16), 4),
         (all().inner_vlan_priority(8), 3),
+        (all().inner_service_vlan(4096), 12),
+        (all().source_sq(1 << 24), 24),
+        (all().l4_type(L4Type::Unknown(4)), 2),
+        (all().l4_type_ext(L4TypeExt::Unknown(16)), 4),
     ] {
         let text = refusal(matched.check());
         assert!(text.contains(&format!("{bits} bits")), "{text}");
@@ -557,9 +696,9 @@ fn values_that_are_too_wide_and_fields_that_tunnels_have_not_are_refused() {
         (all().inner(all().gre_key(8)), "GRE key 0x8"),
         (all().inner(all().gtpu_qfi(8)), "GTP-U QFI 8"),
         (all().inner(all().vxlan_gpe_flags(8, 8)), "VXLAN-GPE flags 0x8 of 0x8"),
-        (all().inner(all().esp_spi(8)), "ESP SPI 0x8"),
         (all().inner(all().bth_opcode(0x81)), "RoCE opcode 0x81"),
-        (all().inner(all().mpls_ttl(8)), "MPLS time to live 8"),
+        (all().inner(all().source_sq(8)), "send queue 8"),
+        (all().inner(all().tunnel_header(1, 8, 8)), "word 1 of a tunnel's header of 0x8"),
         (all().inner(all().mpls_over_udp_ttl(8)), "MPLS over UDP time to live 8"),
         (all().inner(all().mpls_over_gre_label(8)), "MPLS over GRE label 8"),
     ] {

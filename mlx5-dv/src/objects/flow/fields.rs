@@ -1,6 +1,8 @@
 //! Fields of `fte_match_param`, in criteria and value at once.
 
-use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc, FteMatchSetMisc2, FteMatchSetMisc3};
+use mlx5_prm::flow::{
+    FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc, FteMatchSetMisc2, FteMatchSetMisc3, FteMatchSetMisc5,
+};
 use mlx5_prm::layout::Layout;
 
 /// Bytes of each part of `fte_match_param`.
@@ -21,6 +23,28 @@ pub(super) enum Header {
     Icmp,
     /// An option of GENEVE, among which others may be.
     GeneveOption,
+    /// That of a tunnel, of whichever protocol.
+    Tunnel,
+}
+
+/// The bits of a field that are looked at, and what they must be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bits {
+    pub(super) value: u32,
+    pub(super) mask: u32,
+}
+
+impl Bits {
+    /// Those of a field of `width` bits: what is above is cut off.
+    pub(super) fn of(value: u32, mask: u32, width: u32) -> Self {
+        let mask = mask & u32::MAX >> (u32::BITS - width);
+        Bits { value: value & mask, mask }
+    }
+
+    /// What the criteria have, or the value.
+    pub(super) fn part(self, is_mask: bool) -> u32 {
+        if is_mask { self.mask } else { self.value }
+    }
 }
 
 /// Which bits are looked at, and what they must be.
@@ -82,6 +106,16 @@ impl Fields {
         self
     }
 
+    /// Sets fields of `misc_parameters_5`.
+    pub(super) fn misc5(mut self, fill: impl Fn(&mut FteMatchSetMisc5, bool)) -> Self {
+        for (is_mask, all) in [(true, &mut self.criteria), (false, &mut self.value)] {
+            let mut set = *all.misc_parameters_5();
+            fill(&mut set, is_mask);
+            all.w().misc_parameters_5(&set);
+        }
+        self
+    }
+
     pub(super) fn ethertype(self, ethertype: u16) -> Self {
         self.outer(|set, mask| _ = set.w().ethertype(if mask { u16::MAX } else { ethertype }))
     }
@@ -102,8 +136,9 @@ impl Fields {
 }
 
 fn moved_in(outer: &FteMatchParam) -> Option<FteMatchParam> {
-    let (misc, misc3) = (outer.misc_parameters(), outer.misc_parameters_3());
-    let (mut inner_misc, mut inner_misc3) = (FteMatchSetMisc::ZERO, FteMatchSetMisc3::ZERO);
+    let (misc, misc2, misc3) = (outer.misc_parameters(), outer.misc_parameters_2(), outer.misc_parameters_3());
+    let (mut inner_misc, mut inner_misc2, mut inner_misc3) =
+        (FteMatchSetMisc::ZERO, FteMatchSetMisc2::ZERO, FteMatchSetMisc3::ZERO);
     inner_misc
         .w()
         .inner_second_prio(misc.outer_second_prio())
@@ -111,10 +146,17 @@ fn moved_in(outer: &FteMatchParam) -> Option<FteMatchParam> {
         .inner_second_vid(misc.outer_second_vid())
         .inner_second_cvlan_tag(misc.outer_second_cvlan_tag())
         .inner_second_svlan_tag(misc.outer_second_svlan_tag())
-        .inner_ipv6_flow_label(misc.outer_ipv6_flow_label());
+        .inner_ipv6_flow_label(misc.outer_ipv6_flow_label())
+        .inner_esp_spi(misc.outer_esp_spi());
+    inner_misc2.w().inner_first_mpls(misc2.outer_first_mpls());
     inner_misc3.w().inner_tcp_seq_num(misc3.outer_tcp_seq_num()).inner_tcp_ack_num(misc3.outer_tcp_ack_num());
     let mut inner = FteMatchParam::ZERO;
-    inner.w().inner_headers(outer.outer_headers()).misc_parameters(&inner_misc).misc_parameters_3(&inner_misc3);
+    inner
+        .w()
+        .inner_headers(outer.outer_headers())
+        .misc_parameters(&inner_misc)
+        .misc_parameters_2(&inner_misc2)
+        .misc_parameters_3(&inner_misc3);
     (set_bits(&inner) == set_bits(outer)).then_some(inner)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use mlx5_prm::cmd::{CreateFlowGroupIn, DestroyFlowGroupIn};
+use mlx5_prm::cmd::{CreateFlowGroupIn, DestroyFlowGroupIn, QueryFlowGroupIn};
 use mlx5_prm::flow::FteMatchParam;
 
 use super::matching::FlowMatch;
@@ -22,6 +22,17 @@ pub struct FlowGroup {
     criteria: FteMatchParam,
     object: Object,
     table: Arc<FlowTable>,
+}
+
+/// A flow group as the card has it. PRM "QUERY_FLOW_GROUP".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowGroupStatus {
+    /// Its entries of the table.
+    pub indices: Range<u32>,
+    /// `match_criteria_enable`: which parts of the criteria count.
+    pub match_criteria_enable: u8,
+    /// The bits that its rules look at.
+    pub match_criteria: FteMatchParam,
 }
 
 /// Free entries: reserving one costs the same, however many there are.
@@ -69,6 +80,20 @@ impl FlowGroup {
             object,
             table: Arc::clone(table),
         }))
+    }
+
+    /// Asks the card for its entries and criteria. Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<FlowGroupStatus, Error> {
+        let mut query = QueryFlowGroupIn::default();
+        query.w().table_type(self.table.direction().table_type());
+        query.w().table_id(self.table.table_id()).group_id(self.group_id);
+        let reply = self.object.query(&query)?;
+        Ok(FlowGroupStatus {
+            // The card's end is its last.
+            indices: reply.start_flow_index()..reply.end_flow_index().saturating_add(1),
+            match_criteria_enable: reply.match_criteria_enable(),
+            match_criteria: *reply.match_criteria(),
+        })
     }
 
     /// `group_id`.

@@ -4,11 +4,11 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, Ipv6Layout, Ipv6LayoutIpv4LayoutAuto};
+use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, Ipv6Layout, Ipv6LayoutIpv4LayoutAuto, L4Type, L4TypeExt};
 use mlx5_prm::layout::Layout;
 
 use super::conflict::{exclude, implies};
-use super::fields::{Fields, Header, IPV4, IPV6, PART, TCP, UDP, united};
+use super::fields::{Bits, Fields, Header, IPV4, IPV6, PART, TCP, UDP, united};
 use super::geneve::GeneveOption;
 use crate::device::Device;
 use crate::error::{Error, Invalid};
@@ -40,7 +40,13 @@ const IPV6_BITS: u8 = 128;
 /// # Ok::<(), mlx5_dv::Error>(())
 /// ```
 ///
-/// A card may not match on every field: `ft_field_support` and `flex_parser_protocols` of its capabilities tell, and
+/// Most fields have a masked form, too: `tcp_source_port_masked` is for ports that are as told in the bits of a mask.
+/// Of the PRM's fields these are none of a match, but [`of_fields`](Self::of_fields) takes them: the ports of the
+/// e-switch (`source_port` and its like), which tables of the NIC do not match; what IPsec, MACsec and PSP engines and
+/// samplers of a user's own parser leave, as this driver has none of them; register a, which its queues leave 0.
+///
+/// A card may not match on every field: `ft_field_support`, `ft_field_support_2_nic_receive` (and that of `transmit`)
+/// and `flex_parser_protocols` of its capabilities tell, and
 /// the error of [`FlowGroup::create`](super::group::FlowGroup::create) names the capability that is missing.
 #[derive(Debug, Clone)]
 pub struct FlowMatch {
@@ -128,6 +134,7 @@ impl FlowMatch {
             Header::Icmp => "fragments(false) beside it, as fragments have 0 there",
             Header::GeneveOption => "geneve_has_option(true) beside it, as GENEVE without the option has 0 there",
             Header::VlanTag => "vlan() or service_vlan() beside it, as frames without a tag have 0 there",
+            Header::Tunnel => "vxlan(), geneve() or gre() beside it, as frames of no tunnel have 0 there",
         };
         Some(Invalid::Requires { what: fact.name.clone(), requires })
     }
@@ -164,6 +171,14 @@ impl FlowMatch {
     pub(super) fn and_within(self, what: &'static str, value: u32, bits: u32, fields: Fields) -> Self {
         match fits(what, value, bits) {
             Ok(()) => self.and(format_args!("{what} {value}"), fields),
+            Err(mistake) => self.wrong(mistake),
+        }
+    }
+
+    /// As [`and_within`](Self::and_within), of the bits of `mask`.
+    pub(super) fn and_masked(self, what: &'static str, value: u32, mask: u32, bits: u32, fields: Fields) -> Self {
+        match fits(what, value | mask, bits) {
+            Ok(()) => self.and(format_args!("{what} {value:#x} of {mask:#x}"), fields),
             Err(mistake) => self.wrong(mistake),
         }
     }
@@ -230,6 +245,15 @@ impl FlowMatch {
         self.and_within("inner VLAN", vlan.into(), 12, fields)
     }
 
+    /// VLAN of the tag inside the outer one, an S-VLAN tag, 12 bits.
+    pub fn inner_service_vlan(self, vlan: u16) -> Self {
+        let fields = Fields::none().misc(|set, mask| {
+            set.w().outer_second_svlan_tag(true).outer_second_vid(if mask { 0xfff } else { vlan & 0xfff });
+        });
+        let fields = fields.misc(|set, mask| _ = set.w().outer_second_cvlan_tag(mask));
+        self.and_within("inner service VLAN", vlan.into(), 12, fields)
+    }
+
     /// Priority of the outer VLAN tag, 3 bits. Of priority 0 with [`vlan`](Self::vlan) or
     /// [`service_vlan`](Self::service_vlan).
     pub fn vlan_priority(self, priority: u8) -> Self {
@@ -276,6 +300,17 @@ impl FlowMatch {
         self.and("IPv6", Fields::none().ethertype(IPV6))
     }
 
+    /// Packets of this version of IP, 4 or 6, by the first bits of the header; [`ipv4`](Self::ipv4) and
+    /// [`ipv6`](Self::ipv6) go by the EtherType.
+    pub fn ip_version(self, version: u8) -> Self {
+        if ![4, 6].contains(&version) {
+            let what = "version of IP that cards know";
+            return self.wrong(Invalid::NotA { what, given: version.to_string(), mend: Some("match 4 or 6") });
+        }
+        let fields = Fields::none().outer(|set, mask| _ = set.w().ip_version(if mask { 0xf } else { version }));
+        self.and(format_args!("IP version {version}"), fields)
+    }
+
     /// Source address, of IPv4 or of IPv6.
     pub fn source_ip(self, address: IpAddr) -> Self {
         self.source_net(address, if address.is_ipv4() { IPV4_BITS } else { IPV6_BITS })
@@ -294,6 +329,34 @@ impl FlowMatch {
     /// Destination addresses whose first `prefix` bits are those of `address`.
     pub fn destination_net(self, address: IpAddr, prefix: u8) -> Self {
         self.net("destination address", address, prefix, |set, bytes| _ = set.w().dst_ipv4_dst_ipv6(&bytes))
+    }
+
+    /// Source addresses that are `address` in the bits of `mask`, which is of the same version of IP.
+    pub fn source_ip_masked(self, address: IpAddr, mask: IpAddr) -> Self {
+        self.ip_masked("source address", address, mask, |set, bytes| _ = set.w().src_ipv4_src_ipv6(&bytes))
+    }
+
+    /// Destination addresses that are `address` in the bits of `mask`, which is of the same version of IP.
+    pub fn destination_ip_masked(self, address: IpAddr, mask: IpAddr) -> Self {
+        self.ip_masked("destination address", address, mask, |set, bytes| _ = set.w().dst_ipv4_dst_ipv6(&bytes))
+    }
+
+    fn ip_masked(
+        self,
+        what: &'static str,
+        ip: IpAddr,
+        mask: IpAddr,
+        put: impl Fn(&mut FteMatchSetLyr24, Ipv6LayoutIpv4LayoutAuto),
+    ) -> Self {
+        if ip.is_ipv4() != mask.is_ipv4() {
+            let what = "mask of an address of this version of IP";
+            return self.wrong(Invalid::NotA { what, given: mask.to_string(), mend: None });
+        }
+        let (mask_bytes, ip_bytes) = (octets(mask), octets(ip));
+        let value: [u8; 16] = std::array::from_fn(|at| ip_bytes[at] & mask_bytes[at]);
+        let fields = Fields::none().outer(|set, is_mask| put(set, address(if is_mask { mask_bytes } else { value })));
+        let ethertype = if ip.is_ipv4() { IPV4 } else { IPV6 };
+        self.and(format_args!("{what} {ip} of {mask}"), fields.ethertype(ethertype))
     }
 
     fn net(
@@ -345,6 +408,29 @@ impl FlowMatch {
     pub fn fragments(self, wanted: bool) -> Self {
         let fields = Fields::none().outer(|set, mask| _ = set.w().frag(mask || wanted));
         self.and(if wanted { "a fragment" } else { "no fragment" }, fields)
+    }
+
+    /// Frames whose transport header is of this type, as the card's parser found it: unlike
+    /// [`protocol`](Self::protocol) it is none in fragments, and where the header is cut off.
+    pub fn l4_type(self, l4: L4Type) -> Self {
+        let number = l4.number() & 3;
+        let fields =
+            Fields::none().outer(|set, mask| _ = set.w().l4_type(L4Type::from_number(if mask { 3 } else { number })));
+        match fits("L4 type", l4.number(), 2) {
+            Ok(()) => self.and(format_args!("L4 type {l4}"), fields),
+            Err(mistake) => self.wrong(mistake),
+        }
+    }
+
+    /// As [`l4_type`](Self::l4_type), of more types: ICMP, of either version of IP.
+    pub fn l4_type_ext(self, l4: L4TypeExt) -> Self {
+        let number = l4.number() & 0xf;
+        let fields = Fields::none()
+            .outer(|set, mask| _ = set.w().l4_type_ext(L4TypeExt::from_number(if mask { 0xf } else { number })));
+        match fits("extended L4 type", l4.number(), 4) {
+            Ok(()) => self.and(format_args!("extended L4 type {l4}"), fields),
+            Err(mistake) => self.wrong(mistake),
+        }
     }
 
     /// TCP packets.
@@ -403,6 +489,40 @@ impl FlowMatch {
             .datagram(port)
             .misc(|set, mask| _ = set.w().vxlan_vni(if mask { 0xff_ffff } else { vni & 0xff_ffff }));
         self.and_within("VXLAN network", vni, 24, fields)
+    }
+
+    /// As [`vxlan_at`](Self::vxlan_at), of networks that are `vni` in the bits of `mask`.
+    pub fn vxlan_at_masked(self, port: u16, vni: u32, mask: u32) -> Self {
+        let bits = Bits::of(vni, mask, 24);
+        let fields = Fields::none().datagram(port).misc(|set, is_mask| _ = set.w().vxlan_vni(bits.part(is_mask)));
+        self.and_masked("VXLAN network", vni, mask, 24, fields)
+    }
+
+    /// Word 0 to 3 of the header of a tunnel (VXLAN, GENEVE or GRE), its first byte in the upper bits: those of `mask`
+    /// are as in `value`. Where these are all 0, with [`vxlan`](Self::vxlan), [`geneve`](Self::geneve) or
+    /// [`gre`](Self::gre).
+    pub fn tunnel_header(self, word: u8, value: u32, mask: u32) -> Self {
+        if word > 3 {
+            return self.wrong(Invalid::out_of_range("word of a tunnel's header", word.into(), 0..=3, "a card"));
+        }
+        let fields = Fields::of(Header::Tunnel).misc5(|set, is_mask| {
+            let (bits, set) = (if is_mask { mask } else { value & mask }, set.w());
+            _ = match word {
+                0 => set.tunnel_header_0(bits),
+                1 => set.tunnel_header_1(bits),
+                2 => set.tunnel_header_2(bits),
+                _ => set.tunnel_header_3(bits),
+            };
+        });
+        self.and(format_args!("word {word} of a tunnel's header of {:#x}", value & mask), fields)
+    }
+
+    /// Frames that this send queue sends ([`Sq::sqn`](crate::objects::Sq::sqn)). For tables of sent frames: what is
+    /// received has none.
+    pub fn source_sq(self, sqn: u32) -> Self {
+        let fields =
+            Fields::none().misc(|set, mask| _ = set.w().source_sqn(if mask { 0xff_ffff } else { sqn & 0xff_ffff }));
+        self.and_within("send queue", sqn, 24, fields)
     }
 
     /// Metadata register c of number 0 to 7, which an earlier table's rule set: those bits of `mask` are as in `value`.
@@ -577,12 +697,26 @@ mod tests {
         );
         assert_eq!(text(all().gre(0x6558).fragments(true)), both("GRE of 0x6558", "a fragment"));
         assert_eq!(text(all().bth_opcode(0x81).fragments(true)), both("RoCE opcode 0x81", "a fragment"));
+        assert_eq!(text(all().l4_type(L4Type::Tcp).udp()), both("L4 type TCP", "UDP"));
+        assert_eq!(text(all().icmp_type(8).l4_type(L4Type::Udp)), both("ICMP type 8", "L4 type UDP"));
+        assert_eq!(
+            text(all().l4_type(L4Type::Tcp).l4_type_ext(L4TypeExt::Icmp)),
+            both("L4 type TCP", "extended L4 type ICMP")
+        );
+        assert_eq!(text(arp.clone().l4_type(L4Type::Udp)), both("EtherType 0x0806", "L4 type UDP"));
+        assert_eq!(text(all().fragments(true).l4_type(L4Type::Udp)), both("a fragment", "L4 type UDP"));
+        assert_eq!(text(all().ip_version(4).ipv6()), both("IP version 4", "IPv6"));
+        assert_eq!(
+            text(arp.clone().tunnel_header(0, 8, 8)),
+            both("EtherType 0x0806", "word 0 of a tunnel's header of 0x8")
+        );
+        assert_eq!(text(all().inner_vlan(5).inner_service_vlan(5)), both("inner VLAN 5", "inner service VLAN 5"));
         let inside = all().inner(arp.clone()).inner(all().tcp());
         assert_eq!(text(inside), both("inner EtherType 0x0806", "inner TCP"));
         // Frames can have these.
         for possible in [
             arp.clone().vlan(5).fragments(false),
-            arp.untagged(),
+            arp.clone().untagged(),
             all().vlan(5).inner_vlan(6).tcp_source_port(1),
             all().fragments(true).protocol(17).dscp(1),
             all().fragments(false).udp_source_port(1),
@@ -591,6 +725,10 @@ mod tests {
             over_udp.mpls_over_udp_bottom_of_stack(false).ipv6(),
             all().mpls_over_gre_label(7).gre_key(5).gre_has_sequence(true),
             all().ethertype(0x0800).tcp(),
+            all().l4_type(L4Type::Tcp).l4_type_ext(L4TypeExt::Tcp).tcp_source_port(5).ip_version(6),
+            all().l4_type(L4Type::None).l4_type_ext(L4TypeExt::Icmp).icmpv6_type(0),
+            all().l4_type(L4Type::None).protocol(6).fragments(true),
+            arp.l4_type(L4Type::None),
         ] {
             possible.check().unwrap();
         }
@@ -635,6 +773,13 @@ mod tests {
         }
         all().icmp_type(8).icmp_code(0).icmp_header_data(0, u32::MAX).check().unwrap();
         all().icmpv6_type(0).icmpv6_header_data(5, u32::MAX).check().unwrap();
+        for of_tunnel in [all().tunnel_header(0, 0, 1), all().tunnel_header(2, 8, 7)] {
+            assert!(text(of_tunnel.clone()).contains("needs vxlan(), geneve() or gre() beside it"));
+            of_tunnel.clone().vxlan(0).check().unwrap();
+            of_tunnel.clone().geneve_masked(0, 1).check().unwrap();
+            of_tunnel.gre(0x6558).check().unwrap();
+        }
+        all().dscp(0).l4_type(L4Type::Tcp).check().unwrap();
         all().dscp(1).hop_limit(0).check().unwrap();
         all().vlan_priority(1).vlan_dei(false).check().unwrap();
         // Who names the PRM's fields means them.
@@ -649,6 +794,8 @@ mod tests {
         assert!(text(FlowMatch::new().source_net(Ipv4Addr::LOCALHOST.into(), 33)).contains("at most 32"));
         assert!(text(FlowMatch::new().source_net(Ipv6Addr::LOCALHOST.into(), 129)).contains("at most 128"));
         assert!(text(FlowMatch::new().metadata(8, 0, 0)).contains("at most 7"));
+        assert!(text(FlowMatch::new().tunnel_header(4, 0, 0)).contains("at most 3"));
+        assert_eq!(text(FlowMatch::new().ip_version(5)), "5 is no version of IP that cards know: match 4 or 6");
         assert!(text(FlowMatch::new().gtpu_extension(0, 5, 7)).starts_with("extension header type is 0"));
         let in_tunnel = FlowMatch::new().inner(FlowMatch::new().vxlan(4));
         assert_eq!(text(in_tunnel), "VXLAN network 4 is no field that is matched inside a tunnel");

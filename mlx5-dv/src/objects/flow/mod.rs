@@ -3,9 +3,12 @@
 pub(super) mod actions;
 mod conflict;
 pub(super) mod counter;
+#[cfg(test)]
+mod every_field;
 mod fields;
 pub(super) mod geneve;
 pub(super) mod group;
+mod masked;
 pub(super) mod matcher;
 pub(super) mod matching;
 pub(super) mod modify;

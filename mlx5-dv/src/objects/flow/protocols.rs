@@ -13,21 +13,21 @@ use crate::error::Invalid;
 const MPLS: u16 = 0x8847;
 /// IP protocols.
 const ICMP: u8 = 1;
-const GRE: u8 = 47;
-const ESP: u8 = 50;
+pub(super) const GRE: u8 = 47;
+pub(super) const ESP: u8 = 50;
 const ICMPV6: u8 = 58;
 /// UDP's destination ports.
-const GTPU_PORT: u16 = 2152;
-const VXLAN_GPE_PORT: u16 = 4790;
-const ROCE_PORT: u16 = 4791;
-const GENEVE_PORT: u16 = 6081;
+pub(super) const GTPU_PORT: u16 = 2152;
+pub(super) const VXLAN_GPE_PORT: u16 = 4790;
+pub(super) const ROCE_PORT: u16 = 4791;
+pub(super) const GENEVE_PORT: u16 = 6081;
 const MPLS_PORT: u16 = 6635;
 /// Flags of GTP-U: an extension header, a sequence number, an N-PDU number.
 const GTPU_EXTENSION: u8 = 4;
-const GTPU_SEQUENCE: u8 = 2;
-const GTPU_N_PDU: u8 = 1;
+pub(super) const GTPU_SEQUENCE: u8 = 2;
+pub(super) const GTPU_N_PDU: u8 = 1;
 /// GTP-U's extension header with information of a PDU session. 3GPP TS 29.281, DPDK's mlx5_flow_dv.c.
-const GTPU_PDU_SESSION: u8 = 0x85;
+pub(super) const GTPU_PDU_SESSION: u8 = 0x85;
 
 impl FlowMatch {
     /// Length of IPv4's header with options, in words of four bytes: 5 without options. 4 bits. In tables of received
@@ -362,28 +362,28 @@ fn gtpu_flag(flag: u8, wanted: bool) -> Fields {
 }
 
 /// A part of GTP-U's third word, with the flag that says that it is valid.
-fn gtpu_option(flag: u8, value: u32, mask: u32, shift: u32) -> Fields {
+pub(super) fn gtpu_option(flag: u8, value: u32, mask: u32, shift: u32) -> Fields {
     gtpu_flag(flag, true).misc3(|set, is_mask| _ = set.w().gtpu_dw_2(if is_mask { mask } else { value } << shift))
 }
 
 /// The first word of the first extension header, which is of this type.
-fn gtpu_extension(kind: u8, word: u32, mask: u32) -> Fields {
+pub(super) fn gtpu_extension(kind: u8, word: u32, mask: u32) -> Fields {
     gtpu_option(GTPU_EXTENSION, kind.into(), u8::MAX.into(), 0)
         .misc3(|set, is_mask| _ = set.w().gtpu_first_ext_dw_0(if is_mask { mask } else { word & mask }))
 }
 
 /// Fields of ICMP, of IPv4.
-fn icmp(fill: impl Fn(&mut FteMatchSetMisc3, bool)) -> Fields {
+pub(super) fn icmp(fill: impl Fn(&mut FteMatchSetMisc3, bool)) -> Fields {
     Fields::of(Header::Icmp).misc3(fill).ethertype(IPV4).protocol(ICMP)
 }
 
 /// Fields of ICMPv6.
-fn icmpv6(fill: impl Fn(&mut FteMatchSetMisc3, bool)) -> Fields {
+pub(super) fn icmpv6(fill: impl Fn(&mut FteMatchSetMisc3, bool)) -> Fields {
     Fields::of(Header::Icmp).misc3(fill).ethertype(IPV6).protocol(ICMPV6)
 }
 
 /// Sets a field of an MPLS header, or its mask.
-trait Entry: Fn(&mut FteMatchMpls, bool) {
+pub(super) trait Entry: Fn(&mut FteMatchMpls, bool) {
     fn entry(&self, is_mask: bool) -> FteMatchMpls {
         let mut entry = FteMatchMpls::ZERO;
         self(&mut entry, is_mask);
@@ -410,17 +410,17 @@ fn ttl_of(ttl: u8) -> impl Entry {
 }
 
 /// Fields of the outer MPLS header.
-fn mpls(field: impl Entry) -> Fields {
+pub(super) fn mpls(field: impl Entry) -> Fields {
     Fields::none().ethertype(MPLS).misc2(|set, mask| _ = set.w().outer_first_mpls(&field.entry(mask)))
 }
 
 /// Fields of the first MPLS header over UDP.
-fn mpls_over_udp(field: impl Entry) -> Fields {
+pub(super) fn mpls_over_udp(field: impl Entry) -> Fields {
     Fields::none().datagram(MPLS_PORT).misc2(|set, mask| _ = set.w().outer_first_mpls_over_udp(&field.entry(mask)))
 }
 
 /// Fields of the first MPLS header over GRE.
-fn mpls_over_gre(field: impl Entry) -> Fields {
+pub(super) fn mpls_over_gre(field: impl Entry) -> Fields {
     Fields::none()
         .protocol(GRE)
         .misc(|set, mask| _ = set.w().gre_protocol(if mask { u16::MAX } else { MPLS }))

@@ -4,8 +4,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
-use mlx5_prm::cmd::{AllocPacketReformatContextIn, DeallocPacketReformatContextIn, WithTail};
+use mlx5_prm::cmd::{
+    AllocPacketReformatContextIn, DeallocPacketReformatContextIn, QueryPacketReformatContextIn, WithTail,
+};
 use mlx5_prm::flow::{PacketReformatContextIn, ReformatType};
+use mlx5_prm::layout::Layout;
 
 use crate::caps::CapPage;
 use crate::device::Device;
@@ -92,6 +95,7 @@ impl Tunnel {
 pub struct PacketReformat {
     packet_reformat_id: u32,
     tunnel: Tunnel,
+    header_len: usize,
     object: Object,
 }
 
@@ -167,12 +171,30 @@ impl PacketReformat {
             end.w().packet_reformat_id(out.reply.packet_reformat_id());
             (end, format!("packet reformat context {:#x}", out.reply.packet_reformat_id()))
         })?;
-        Ok(Arc::new(PacketReformat { packet_reformat_id: out.reply.packet_reformat_id(), tunnel, object }))
+        let packet_reformat_id = out.reply.packet_reformat_id();
+        Ok(Arc::new(PacketReformat { packet_reformat_id, tunnel, header_len: header.len(), object }))
     }
 
     /// What it is for.
     pub(super) fn tunnel_use(&self) -> Tunnel {
         self.tunnel
+    }
+
+    /// Asks the card for what it does, and the header. PRM "QUERY_PACKET_REFORMAT_CONTEXT". Errors:
+    /// [`Error::Command`].
+    pub fn query(&self) -> Result<(ReformatType, Vec<u8>), Error> {
+        let mut query = QueryPacketReformatContextIn::default();
+        query.w().packet_reformat_id(self.packet_reformat_id);
+        let mut query = WithTail::<_, u8>::new(query, vec![]);
+        // The first two bytes of a header are in the context. Commands are of whole dwords.
+        let room = PacketReformatContextIn::SIZE + self.header_len.saturating_sub(2);
+        query.out_tail = room.next_multiple_of(size_of::<u32>());
+        let tail = self.object.query(&query)?.tail;
+        let context = PacketReformatContextIn::read(&tail).unwrap_or_default();
+        let rest = tail.get(PacketReformatContextIn::SIZE..).unwrap_or_default();
+        let mut header = [context.reformat_data(), rest].concat();
+        header.truncate(context.reformat_data_size().into());
+        Ok((context.reformat_type(), header))
     }
 
     /// `packet_reformat_id`.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use mlx5_prm::cmd::{DeleteFteIn, SetFteIn, SetFteOpMod, WithTail};
-use mlx5_prm::flow::{FlowContext, FteMatchParam};
+use mlx5_prm::cmd::{DeleteFteIn, QueryFteIn, SetFteIn, SetFteOpMod, WithTail};
+use mlx5_prm::flow::{DestFormatStruct, FlowContext, FlowCounterList, FteMatchParam};
 use mlx5_prm::layout::{Be64, Layout};
 
 use super::actions::{Fate, FlowActions, FlowDestination};
@@ -27,6 +27,17 @@ pub struct FlowRule {
     actions: FlowActions,
     /// Kept for its fields, which would match nothing without it.
     _option: Option<Arc<GeneveOption>>,
+}
+
+/// A flow rule as the card has it. PRM "QUERY_FLOW_TABLE_ENTRY".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowRuleStatus {
+    /// What it matches and does, under PRM names.
+    pub context: FlowContext,
+    /// Where frames go.
+    pub destinations: Vec<DestFormatStruct>,
+    /// `flow_counter_id` of each counter.
+    pub counters: Vec<u32>,
 }
 
 /// Location of a rule.
@@ -67,6 +78,25 @@ impl Entry {
             set.w().modify_enable_mask(ALL);
         }
         WithTail::new(set, list)
+    }
+
+    /// Asks the card for the entry, which has a list of this length.
+    fn query(&self, object: &Object, listed: usize) -> Result<FlowRuleStatus, Error> {
+        let table = self.group.table();
+        let mut query = QueryFteIn::default();
+        query.w().table_type(table.direction().table_type()).table_id(table.table_id()).flow_index(self.index);
+        let mut query = WithTail::<_, Be64>::new(query, vec![]);
+        query.out_tail = listed;
+        let out = object.query(&query)?;
+        let context = *out.reply.flow_context();
+        let (items, _) = out.tail.as_chunks::<{ DestFormatStruct::SIZE }>();
+        let (destinations, counters) = items.split_at(items.len().min(context.destination_list_size() as usize));
+        let counted = counters.iter().take(context.flow_counter_list_size() as usize);
+        Ok(FlowRuleStatus {
+            context,
+            destinations: destinations.iter().filter_map(|item| DestFormatStruct::read(item)).collect(),
+            counters: counted.filter_map(|item| Some(FlowCounterList::read(item)?.flow_counter_id())).collect(),
+        })
     }
 }
 
@@ -149,6 +179,24 @@ impl FlowRule {
         let table = FlowTable::of_one_rule(matcher.device(), direction, tunnels)?;
         let rule = Self::create(&FlowGroup::create(&table, 0..1, &all)?, &all, actions)?;
         Ok((table, rule))
+    }
+
+    /// Asks the card for the rule: what it matches, where frames go, its counters.
+    ///
+    /// # Errors
+    /// [`Error::Command`]; [`Error::NotImplemented`] for a rule that is in the kernel's tables alone.
+    pub fn query(&self) -> Result<FlowRuleStatus, Error> {
+        match &self.location {
+            Location::Entry { entry, object } => {
+                entry.query(object, self.actions.write(&mut FlowContext::default()).len())
+            }
+            Location::Kernel { rest: Some(rest), .. } => rest.query(),
+            Location::Kernel { rest: None, matcher, .. } => {
+                let what = format!("the state of a rule of the kernel's on {}", matcher.device().name());
+                let instead = "Linux does not tell it: count its frames with FlowActions::count".into();
+                Err(Error::NotImplemented { what, instead })
+            }
+        }
     }
 
     /// Replaces what it does; each frame meets the old actions or the new ones. PRM "SET_FLOW_TABLE_ENTRY", `op_mod` 1.

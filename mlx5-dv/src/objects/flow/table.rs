@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
-use mlx5_prm::cmd::{CreateFlowTableIn, DestroyFlowTableIn, SetFlowTableRootIn};
+use mlx5_prm::cmd::{CreateFlowTableIn, DestroyFlowTableIn, QueryFlowTableIn, SetFlowTableRootIn};
 use mlx5_prm::flow::{FlowTableContext, FlowTableMissAction, FlowTableType};
 
 use crate::access::ObjectHandle;
@@ -212,6 +212,14 @@ impl FlowTable {
         *root = Some(self.table_id);
         self.is_root.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Asks the card for its context, under PRM names: level, size, where frames go on that no rule matches. PRM
+    /// "QUERY_FLOW_TABLE". Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<FlowTableContext, Error> {
+        let mut query = QueryFlowTableIn::default();
+        query.w().table_type(self.direction.table_type()).table_id(self.table_id);
+        Ok(*self.object.query(&query)?.flow_table_context())
     }
 
     /// `table_id`, 24 bits.

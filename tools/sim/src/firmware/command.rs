@@ -278,6 +278,7 @@ commands! {
     AllocModifyHeaderContext => listed flow_action::alloc_modify_header,
     DeallocModifyHeaderContext => fixed flow_action::dealloc_modify_header,
     AllocPacketReformatContext => listed flow_action::alloc_packet_reformat,
+    QueryPacketReformatContext => lists flow_action::query_packet_reformat,
     DeallocPacketReformatContext => fixed flow_action::dealloc_packet_reformat,
     AddVxlanUdpDport => fixed vxlan::add,
     DeleteVxlanUdpDport => fixed vxlan::delete,

@@ -2,7 +2,7 @@
 //! "ALLOC_PACKET_REFORMAT_CONTEXT".
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::flow::{ReformatType, SetAddCopyActionInAuto};
+use mlx5_prm::flow::{PacketReformatContextIn, ReformatType, SetAddCopyActionInAuto};
 use mlx5_prm::layout::Layout;
 
 use super::answer::Answer;
@@ -90,11 +90,33 @@ pub(super) fn alloc_packet_reformat(
     let header = header.get(..usize::from(size)).ok_or(Syndrome::InputListLength)?.to_vec();
     f.nic.objects.steering.reformats.next_number().ok_or(Syndrome::TooManyPacketReformats)?;
     pages::reserve(f, Context::FlowEntry)?;
-    let number = f.nic.objects.steering.reformats.insert(Reformat { kind, header });
+    let number =
+        f.nic.objects.steering.reformats.insert(Reformat { kind, reformat_type: context.reformat_type(), header });
     let number = number.map_err(|_| Syndrome::TooManyPacketReformats)?;
     let mut output = AllocPacketReformatContextOut::ZERO;
     output.w().packet_reformat_id(number);
     Ok(output)
+}
+
+/// `QUERY_PACKET_REFORMAT_CONTEXT`: the context, whose header goes on behind it, as far as there is room.
+pub(super) fn query_packet_reformat(
+    f: &mut Function,
+    command: &QueryPacketReformatContextIn,
+    _: &[u8],
+    room: usize,
+) -> Answer<(QueryPacketReformatContextOut, Vec<u8>)> {
+    let number = command.packet_reformat_id();
+    let reformat = f.nic.objects.steering.reformats.get(number).ok_or(Syndrome::NoSuchPacketReformat)?;
+    let byte = |at: usize| reformat.header.get(at).copied().unwrap_or(0);
+    let mut context = PacketReformatContextIn::ZERO;
+    context
+        .w()
+        .reformat_type(reformat.reformat_type)
+        .reformat_data_size(reformat.header.len() as u16)
+        .reformat_data(&[byte(0), byte(1)]);
+    let mut list = [Layout::as_bytes(&context), reformat.header.get(2..).unwrap_or_default()].concat();
+    list.truncate(room);
+    Ok((QueryPacketReformatContextOut::ZERO, list))
 }
 
 /// `DEALLOC_PACKET_REFORMAT_CONTEXT`.

@@ -330,10 +330,13 @@ pub(super) fn flow_table() -> FlowTableNicCap {
     receive.w().reformat_l3_tunnel_to_l2(true);
     transmit.w().reformat_l2_to_l3_tunnel(true);
     // RoCE packets reach no table of received frames.
-    let mut roce = match_fields();
-    roce.w().bth_dst_qp(true);
-    transmit.w().ft_field_support(&roce).ft_field_bitmask_support(&roce);
-    let (mut opcodes, mut lengths) = (FlowTableFieldsSupported2::ZERO, FlowTableFieldsSupported2::ZERO);
+    let mut sent = match_fields();
+    sent.w().bth_dst_qp(true).source_sqn(true);
+    transmit.w().ft_field_support(&sent).ft_field_bitmask_support(&sent);
+    let mut fields = FlowTableFieldsSupported2::ZERO;
+    fields.w().outer_l4_type(true).inner_l4_type(true).outer_l4_type_ext(true).inner_l4_type_ext(true);
+    fields.w().tunnel_header_0_1(true).tunnel_header_2_3(true);
+    let (mut opcodes, mut lengths) = (fields, fields);
     opcodes.w().bth_opcode(true);
     lengths.w().outer_ipv4_ihl(true).inner_ipv4_ihl(true);
     let mut caps = FlowTableNicCap::ZERO;
@@ -411,8 +414,10 @@ fn match_fields() -> FlowTableFieldsSupported {
         .geneve_tlv_option_0_data(true)
         .geneve_tlv_option_0_exist(true)
         .outer_esp_spi(true)
+        .inner_esp_spi(true)
         // Label, traffic class, bottom of stack, time to live.
         .outer_first_mpls(0xf)
+        .inner_first_mpls(0xf)
         .outer_first_mpls_over_gre(0xf)
         .outer_first_mpls_over_udp(0xf);
     fields

@@ -2,8 +2,8 @@
 
 use mlx5_prm::caps::{FlowTableFieldsSupported, FlowTableFieldsSupported2};
 use mlx5_prm::flow::{
-    FteMatchMpls, FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc, FteMatchSetMisc2, FteMatchSetMisc3, GreKey,
-    Ipv6LayoutIpv4LayoutAuto,
+    FteMatchMpls, FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc, FteMatchSetMisc2, FteMatchSetMisc3,
+    FteMatchSetMisc5, GreKey, Ipv6LayoutIpv4LayoutAuto, L4Type, L4TypeExt,
 };
 use mlx5_prm::layout::Layout;
 
@@ -12,10 +12,11 @@ use super::payload::{self, Bth, Geneve, GeneveOption, Gre, Gtpu, Icmp, VxlanGpe}
 use crate::ethernet::{Headers, Tag, Tunnel, VxlanPorts};
 use crate::profile::flex_parser;
 
-/// Bytes of a key: outer headers, `misc_parameters`, inner headers, `misc_parameters_2`, `misc_parameters_3`.
-pub(crate) const LEN: usize = 5 * FteMatchSetLyr24::SIZE;
-/// The parts that keys have, as `match_criteria_enable` names them: bit n is that of the nth 64 bytes.
-pub(crate) const PARTS: u8 = 0x1f;
+/// Bytes of a key: outer headers, `misc_parameters`, inner headers, `misc_parameters_2`, `_3`, `_4` and `_5`.
+pub(crate) const LEN: usize = 7 * FteMatchSetLyr24::SIZE;
+/// The parts that keys have, as `match_criteria_enable` names them: bit n is that of the nth 64 bytes. There are no
+/// samplers, whose values are `misc_parameters_4`.
+pub(crate) const PARTS: u8 = 0x5f;
 const PART: usize = FteMatchSetLyr24::SIZE;
 const WORD: usize = size_of::<u64>();
 
@@ -51,26 +52,40 @@ fn word(key: &Key, index: usize) -> u64 {
     u64::from_ne_bytes(words[index])
 }
 
+/// What a frame's key tells beside its headers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Beside {
+    /// UDP ports of VXLAN.
+    pub ports: VxlanPorts,
+    /// The option of GENEVE whose data is matched.
+    pub option: Option<GeneveOption>,
+    /// The send queue that sends it; 0 where it is received.
+    pub sqn: u32,
+}
+
 /// The key of a frame.
-pub(crate) fn of(frame: &[u8], registers: &Registers, ports: &VxlanPorts, option: Option<GeneveOption>) -> Key {
+pub(crate) fn of(frame: &[u8], registers: &Registers, beside: &Beside) -> Key {
     let headers = &Headers::of(frame);
-    let tunnel = Tunnel::of(frame, headers, ports);
+    let tunnel = Tunnel::of(frame, headers, &beside.ports);
     let inner = tunnel.as_ref().map(|tunnel| &tunnel.inner);
     let mut misc = misc(frame, headers, inner);
-    misc.w().vxlan_vni(tunnel.and_then(|tunnel| tunnel.vni).unwrap_or(0));
+    misc.w().vxlan_vni(tunnel.and_then(|tunnel| tunnel.vni).unwrap_or(0)).source_sqn(beside.sqn);
     let mut misc3 = misc3(frame, headers, inner);
-    if let Some(data) = option.and_then(|option| option.data(frame, headers)) {
+    if let Some(data) = beside.option.and_then(|option| option.data(frame, headers)) {
         misc.w().geneve_tlv_option_0_exist(true);
         misc3.w().geneve_tlv_option_0_data(data);
     }
     let mut all = FteMatchParam::ZERO;
     all.w()
-        .outer_headers(&layers(headers))
+        .outer_headers(&layers(frame, headers))
         .misc_parameters(&misc)
-        .misc_parameters_2(&metadata(frame, headers, registers))
+        .misc_parameters_2(&metadata(frame, headers, inner, registers))
         .misc_parameters_3(&misc3);
     if let Some(inner) = inner {
-        all.w().inner_headers(&layers(inner));
+        all.w().inner_headers(&layers(frame, inner));
+    }
+    if let Some(words) = payload::tunnel_words(frame, headers, &beside.ports) {
+        all.w().misc_parameters_5(&tunnel_header(words));
     }
     bytes(&all)
 }
@@ -98,7 +113,8 @@ fn misc(frame: &[u8], headers: &Headers, inner: Option<&Headers>) -> FteMatchSet
     misc.w()
         .outer_ipv6_flow_label(label(Some(headers)))
         .inner_ipv6_flow_label(label(inner))
-        .outer_esp_spi(payload::esp_spi(headers).unwrap_or(0));
+        .outer_esp_spi(payload::esp_spi(headers).unwrap_or(0))
+        .inner_esp_spi(inner.and_then(payload::esp_spi).unwrap_or(0));
     if let Some(Bth { opcode, destination_qp }) = Bth::of(frame, headers) {
         misc.w().bth_opcode(opcode).bth_dst_qp(destination_qp);
     }
@@ -123,7 +139,7 @@ fn gre_key(number: u32) -> GreKey {
 }
 
 /// MPLS, and what earlier entries left in registers.
-fn metadata(frame: &[u8], headers: &Headers, registers: &Registers) -> FteMatchSetMisc2 {
+fn metadata(frame: &[u8], headers: &Headers, inner: Option<&Headers>, registers: &Registers) -> FteMatchSetMisc2 {
     let [c0, c1, c2, c3, c4, c5, c6, c7] = registers.c;
     let mut metadata = FteMatchSetMisc2::ZERO;
     metadata
@@ -140,6 +156,7 @@ fn metadata(frame: &[u8], headers: &Headers, registers: &Registers) -> FteMatchS
     metadata
         .w()
         .outer_first_mpls(&first(payload::mpls(frame, headers)))
+        .inner_first_mpls(&first(inner.and_then(|inner| payload::mpls(frame, inner))))
         .outer_first_mpls_over_gre(&first(payload::mpls_over_gre(frame, headers)))
         .outer_first_mpls_over_udp(&first(payload::mpls_over_udp(frame, headers)));
     metadata
@@ -177,8 +194,15 @@ fn misc3(frame: &[u8], headers: &Headers, inner: Option<&Headers>) -> FteMatchSe
     misc
 }
 
+/// The first words of a tunnel's header.
+fn tunnel_header([first, second, third, fourth]: [u32; 4]) -> FteMatchSetMisc5 {
+    let mut misc = FteMatchSetMisc5::ZERO;
+    misc.w().tunnel_header_0(first).tunnel_header_1(second).tunnel_header_2(third).tunnel_header_3(fourth);
+    misc
+}
+
 /// Ethernet, network and transport headers.
-fn layers(headers: &Headers) -> FteMatchSetLyr24 {
+fn layers(frame: &[u8], headers: &Headers) -> FteMatchSetLyr24 {
     let mut key = FteMatchSetLyr24::ZERO;
     let [a, b, c, d, e, f] = headers.source;
     key.w().smac_47_16(u32::from_be_bytes([a, b, c, d])).smac_15_0(u16::from_be_bytes([e, f]));
@@ -208,10 +232,13 @@ fn layers(headers: &Headers) -> FteMatchSetLyr24 {
     match headers.l4 {
         Some(l4) if l4.is_tcp => {
             key.w().tcp_sport(l4.source_port).tcp_dport(l4.destination_port).tcp_flags(l4.tcp_flags);
+            key.w().l4_type(L4Type::Tcp).l4_type_ext(L4TypeExt::Tcp);
         }
         Some(l4) => {
             key.w().udp_sport(l4.source_port).udp_dport(l4.destination_port);
+            key.w().l4_type(L4Type::Udp).l4_type_ext(L4TypeExt::Udp);
         }
+        None if Icmp::of(frame, headers).is_some() => _ = key.w().l4_type_ext(L4TypeExt::Icmp),
         None => {}
     }
     key
@@ -231,16 +258,33 @@ pub(crate) struct Announced {
 /// All supported mask bits: the fields set by [`of`], as far as they are announced.
 fn supported(announced: &Announced) -> Key {
     let (mut outer, mut inner) = (supported_layers(), supported_layers());
-    outer.w().ipv4_ihl(if announced.fields_2.outer_ipv4_ihl() { 0xf } else { 0 });
-    inner.w().ttl_hoplimit(0).ipv4_ihl(if announced.fields_2.inner_ipv4_ihl() { 0xf } else { 0 });
+    let Announced { fields, fields_2, .. } = announced;
+    outer
+        .w()
+        .ipv4_ihl(if fields_2.outer_ipv4_ihl() { 0xf } else { 0 })
+        .l4_type(L4Type::from_number(if fields_2.outer_l4_type() { 3 } else { 0 }))
+        .l4_type_ext(L4TypeExt::from_number(if fields_2.outer_l4_type_ext() { 0xf } else { 0 }));
+    // That of the inner header has no capability of its own.
+    inner
+        .w()
+        .ttl_hoplimit(if fields.outer_ipv4_ttl() { u8::MAX } else { 0 })
+        .ipv4_ihl(if fields_2.inner_ipv4_ihl() { 0xf } else { 0 })
+        .l4_type(L4Type::from_number(if fields_2.inner_l4_type() { 3 } else { 0 }))
+        .l4_type_ext(L4TypeExt::from_number(if fields_2.inner_l4_type_ext() { 0xf } else { 0 }));
     let mut all = FteMatchParam::ZERO;
     all.w()
         .outer_headers(&outer)
         .inner_headers(&inner)
         .misc_parameters(&supported_misc(announced))
         .misc_parameters_2(&supported_metadata(announced))
-        .misc_parameters_3(&supported_misc3(announced));
+        .misc_parameters_3(&supported_misc3(announced))
+        .misc_parameters_5(&supported_tunnel_header(fields_2));
     bytes(&all)
+}
+
+fn supported_tunnel_header(fields: &FlowTableFieldsSupported2) -> FteMatchSetMisc5 {
+    let [first, second] = [fields.tunnel_header_0_1(), fields.tunnel_header_2_3()].map(|has| u32::from(has) * u32::MAX);
+    tunnel_header([first, first, second, second])
 }
 
 fn supported_misc(announced: &Announced) -> FteMatchSetMisc {
@@ -262,6 +306,8 @@ fn supported_misc(announced: &Announced) -> FteMatchSetMisc {
         .outer_ipv6_flow_label(0xf_ffff)
         .inner_ipv6_flow_label(0xf_ffff)
         .outer_esp_spi(if fields.outer_esp_spi() { u32::MAX } else { 0 })
+        .inner_esp_spi(if fields.inner_esp_spi() { u32::MAX } else { 0 })
+        .source_sqn(if fields.source_sqn() { 0xff_ffff } else { 0 })
         .bth_opcode(if fields_2.bth_opcode() { u8::MAX } else { 0 })
         .bth_dst_qp(if fields.bth_dst_qp() { 0xff_ffff } else { 0 });
     misc.w()
@@ -288,6 +334,7 @@ fn supported_metadata(announced: &Announced) -> FteMatchSetMisc2 {
     metadata
         .w()
         .outer_first_mpls(&supported_mpls(fields.outer_first_mpls()))
+        .inner_first_mpls(&supported_mpls(fields.inner_first_mpls()))
         .outer_first_mpls_over_gre(&supported_mpls(over_gre))
         .outer_first_mpls_over_udp(&supported_mpls(over_udp))
         .metadata_reg_c_0(u32::MAX)

@@ -22,6 +22,7 @@ use std::collections::HashMap;
 
 use mlx5_prm::flow::FlowTableType;
 
+use key::Beside;
 pub use modify::ModifyHeader;
 pub(crate) use modify::Registers;
 pub use payload::GeneveOption;
@@ -95,14 +96,13 @@ struct Traveller<'a> {
     frame: Cow<'a, [u8]>,
     key: key::Key,
     registers: Registers,
-    ports: VxlanPorts,
-    option: Option<GeneveOption>,
+    beside: Beside,
 }
 
 impl<'a> Traveller<'a> {
-    fn new(frame: Cow<'a, [u8]>, registers: Registers, ports: VxlanPorts, option: Option<GeneveOption>) -> Self {
-        let key = key::of(&frame, &registers, &ports, option);
-        Traveller { frame, key, registers, ports, option }
+    fn new(frame: Cow<'a, [u8]>, registers: Registers, beside: Beside) -> Self {
+        let key = key::of(&frame, &registers, &beside);
+        Traveller { frame, key, registers, beside }
     }
 
     fn delivery(self, tirn: Option<u32>, tag: u32) -> Delivery {
@@ -151,12 +151,12 @@ impl Steering {
         number
     }
 
-    /// The destinations of a frame that enters at `root`. Updates the flow counters of matching entries. `None` if it
-    /// has more than [`MOST_DESTINATIONS`] on its way.
-    pub(crate) fn steer(&mut self, root: u32, frame: &[u8]) -> Option<Vec<Delivery>> {
+    /// The destinations of a frame that enters at `root`, from the send queue `sqn` if it is sent. Updates the flow
+    /// counters of matching entries. `None` if it has more than [`MOST_DESTINATIONS`] on its way.
+    pub(crate) fn steer(&mut self, root: u32, frame: &[u8], sqn: u32) -> Option<Vec<Delivery>> {
         let (mut deliveries, mut scratch) = (Vec::new(), Vec::new());
-        let option = self.first_option();
-        let start = Traveller::new(Cow::Borrowed(frame), Registers::default(), self.vxlan_ports, option);
+        let beside = Beside { ports: self.vxlan_ports, option: self.first_option(), sqn };
+        let start = Traveller::new(Cow::Borrowed(frame), Registers::default(), beside);
         let (mut pending, mut passed) = (vec![(root, start)], 0);
         while let Some((number, traveller)) = pending.pop() {
             let Some(table) = self.tables.get(number) else { continue };
@@ -267,15 +267,16 @@ fn changed<'a>(
     if *changes == Changes::default() {
         return Some(traveller);
     }
-    let Traveller { frame, mut registers, ports, option, .. } = traveller;
+    let Traveller { frame, mut registers, beside, .. } = traveller;
+    let ports = &beside.ports;
     let mut frame = frame.into_owned();
     let reformat = changes.reformat.and_then(|number| reformats.get(number));
     let (leaves, enters) = match reformat {
         Some(reformat) if reformat.kind == ReformatKind::Leave => (Some(reformat), None),
         other => (None, other),
     };
-    if changes.decapsulates && !reformat::decapsulate(&mut frame, &ports)
-        || leaves.is_some_and(|reformat| !reformat.leave(&mut frame, &ports))
+    if changes.decapsulates && !reformat::decapsulate(&mut frame, ports)
+        || leaves.is_some_and(|reformat| !reformat.leave(&mut frame, ports))
     {
         return None;
     }
@@ -291,5 +292,5 @@ fn changed<'a>(
     if enters.is_some_and(|reformat| !reformat.encapsulate(&mut frame)) {
         return None;
     }
-    Some(Traveller::new(Cow::Owned(frame), registers, ports, option))
+    Some(Traveller::new(Cow::Owned(frame), registers, beside))
 }

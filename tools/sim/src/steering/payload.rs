@@ -8,7 +8,7 @@ use etherparse::{IpNumber, ip_number};
 use mlx5_prm::ib;
 use mlx5_prm::layout::Layout;
 
-use crate::ethernet::Headers;
+use crate::ethernet::{Headers, VxlanPorts};
 
 /// EtherType of MPLS, and its protocol type in GRE.
 const MPLS: u16 = 0x8847;
@@ -19,9 +19,12 @@ const ROCE_PORT: u16 = 4791;
 const GENEVE_PORT: u16 = 6081;
 /// That of DPDK's MLX5_UDP_PORT_MPLS.
 const MPLS_PORT: u16 = 6635;
-/// Bytes of UDP's header, and of GENEVE's without options.
+/// Bytes of UDP's header, of VXLAN's, and of GENEVE's without options.
 const UDP: usize = 8;
+const VXLAN: usize = 8;
 const GENEVE: usize = 8;
+/// VXLAN's flag: the network is valid.
+const HAS_VNI: u8 = 0x08;
 
 /// What IP carries, if it is `protocol` and no fragment.
 fn of_protocol<'a>(frame: &'a [u8], headers: &Headers, protocol: IpNumber) -> Option<&'a [u8]> {
@@ -47,6 +50,8 @@ pub(super) struct Gre<'a> {
     pub key: Option<u32>,
     pub has_sequence: bool,
     pub protocol: u16,
+    /// The header itself, as far as its length is known.
+    header: &'a [u8],
     /// What follows it; nothing where it has routing fields (RFC 1701), whose length is known to nobody here.
     pub payload: &'a [u8],
 }
@@ -66,7 +71,7 @@ impl<'a> Gre<'a> {
         };
         let protocol = u16::from_be_bytes(kind);
         let payload = if has(0x40) { &[] } else { payload };
-        Some(Gre { has_checksum: checksum, key, has_sequence: sequence, protocol, payload })
+        Some(Gre { has_checksum: checksum, key, has_sequence: sequence, protocol, header, payload })
             .filter(|_| version & 7 == 0)
     }
 }
@@ -121,6 +126,30 @@ impl GeneveOption {
             options = next;
         }
     }
+}
+
+/// The first four words of the header of a tunnel whose frames are looked into: GRE, VXLAN, GENEVE. Words that it has
+/// not are 0. DPDK's `flow_dv_translate_item_vxlan` has VXLAN's flags in the first, and its network in the second.
+pub(super) fn tunnel_words(frame: &[u8], headers: &Headers, ports: &VxlanPorts) -> Option<[u32; 4]> {
+    let header = match (Gre::of(frame, headers), Geneve::of(frame, headers)) {
+        (Some(gre), _) => gre.header,
+        (None, Some(geneve)) => {
+            let bytes = of_port(frame, headers, GENEVE_PORT)?;
+            bytes.get(..GENEVE + 4 * usize::from(geneve.options_len)).unwrap_or(bytes)
+        }
+        (None, None) => vxlan(frame, headers, ports)?,
+    };
+    let mut bytes = [0; 16];
+    let len = header.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&header[..len]);
+    let (words, _) = bytes.as_chunks();
+    Some(std::array::from_fn(|number| u32::from_be_bytes(words[number])))
+}
+
+/// The header of VXLAN, at one of its ports, whose network is valid.
+fn vxlan<'a>(frame: &'a [u8], headers: &Headers, ports: &VxlanPorts) -> Option<&'a [u8]> {
+    let port = headers.l4.filter(|l4| ports.contains(l4.destination_port))?.destination_port;
+    of_port(frame, headers, port)?.get(..VXLAN).filter(|header| header[0] & HAS_VNI != 0)
 }
 
 /// VXLAN-GPE.

@@ -1,6 +1,8 @@
 //! Packet reformat contexts: headers that entries put before frames, and tunnels that they take away. PRM
 //! "ALLOC_PACKET_REFORMAT_CONTEXT".
 
+use mlx5_prm::flow::ReformatType;
+
 use crate::ethernet::{HEADER, Headers, Tunnel, VxlanPorts, checksum};
 
 /// What a packet reformat context does with its header.
@@ -19,6 +21,8 @@ pub enum ReformatKind {
 pub struct Reformat {
     /// What is done.
     pub kind: ReformatKind,
+    /// What the driver calls it.
+    pub reformat_type: ReformatType,
     /// The headers, the first of which is that of Ethernet.
     pub header: Vec<u8>,
 }

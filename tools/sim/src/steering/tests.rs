@@ -4,7 +4,8 @@ use mlx5_prm::cqe::{RssIp, RssL4};
 use mlx5_prm::ctx::RxHashFn;
 use mlx5_prm::flow::{
     AddActionIn, CopyActionIn, FlowContext, FlowTableContext, FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc,
-    FteMatchSetMisc2, ModifyActionType, ModifyField, SetActionIn, SetAddCopyActionInAuto,
+    FteMatchSetMisc2, L4Type, L4TypeExt, ModifyActionType, ModifyField, ReformatType, SetActionIn,
+    SetAddCopyActionInAuto,
 };
 use mlx5_prm::layout::Layout;
 use proptest::prelude::*;
@@ -149,19 +150,19 @@ fn the_lowest_entry_that_matches_decides_and_counts() {
     assert_eq!(steering.counters.insert(FlowCounter::default()).unwrap(), 1);
     let web = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
     let mail = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 25));
-    assert_eq!(steering.steer(root, &web).unwrap(), unchanged(&[7, 8], 1));
-    assert_eq!(steering.steer(root, &mail).unwrap(), unchanged(&[9], 2));
+    assert_eq!(steering.steer(root, &web, 0).unwrap(), unchanged(&[7, 8], 1));
+    assert_eq!(steering.steer(root, &mail, 0).unwrap(), unchanged(&[9], 2));
     let len = web.len() as u64;
     assert_eq!(*steering.counters.get(1).unwrap(), FlowCounter { packets: 1, bytes: len });
     assert_eq!(steering.entry_count(), 3);
     assert!(steering.is_used(Use::Counter(1)) && steering.is_used(Use::Tir(8)));
     // With the lowest removed, the next of the same value decides.
     assert!(steering.remove_entry(root, 3) && !steering.remove_entry(root, 3));
-    assert_eq!(steering.steer(root, &web).unwrap(), unchanged(&[6], 1));
+    assert_eq!(steering.steer(root, &web, 0).unwrap(), unchanged(&[6], 1));
     assert!(!steering.is_used(Use::Counter(1)) && !steering.is_used(Use::Tir(8)) && steering.is_used(Use::Tir(6)));
     // An entry that is set anew.
     steering.set_entry(root, 4, entry(1, &eighty, &[Destination::Tir(5)], &[]));
-    assert_eq!(steering.steer(root, &web).unwrap(), unchanged(&[5], 1));
+    assert_eq!(steering.steer(root, &web, 0).unwrap(), unchanged(&[5], 1));
     assert!(!steering.is_used(Use::Tir(6)));
     assert_eq!(steering.entry_count(), 2);
 }
@@ -175,9 +176,9 @@ fn a_frame_that_nothing_matches_goes_where_the_table_says() {
     let first = steering.tables.insert(table(0, Miss::Table(last), &[vlan])).unwrap();
     steering.set_entry(first, 0, entry(1, &vlan, &[], &[]));
     let mut frame = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
-    assert_eq!(steering.steer(first, &frame).unwrap(), unchanged(&[3], 1));
+    assert_eq!(steering.steer(first, &frame, 0).unwrap(), unchanged(&[3], 1));
     ethernet::insert_tag(&mut frame, ethernet::C_VLAN, 5);
-    assert_eq!(steering.steer(first, &frame).unwrap(), [], "no destination: dropped");
+    assert_eq!(steering.steer(first, &frame, 0).unwrap(), [], "no destination: dropped");
     assert!(steering.is_used(Use::Table(last)) && steering.is_used(Use::Tir(3)) && !steering.is_used(Use::Tir(4)));
 }
 
@@ -190,8 +191,8 @@ fn frames_to_be_sent_go_out_where_no_entry_stops_them() {
     let value = set(|set| _ = set.w().tcp_dport(80));
     steering.set_entry(root, 0, entry(1, &value, &[], &[]));
     let frame = |port| tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, port));
-    assert_eq!(steering.steer(root, &frame(80)).unwrap(), []);
-    assert_eq!(steering.steer(root, &frame(81)).unwrap(), [Delivery { tirn: None, tag: 0, changed: None }]);
+    assert_eq!(steering.steer(root, &frame(80), 0).unwrap(), []);
+    assert_eq!(steering.steer(root, &frame(81), 0).unwrap(), [Delivery { tirn: None, tag: 0, changed: None }]);
 }
 
 /// `frame` in VXLAN of `vni`.
@@ -219,9 +220,9 @@ fn a_frame_in_a_tunnel_is_matched_by_its_inner_headers_and_taken_out() {
     entry.changes.decapsulates = true;
     steering.set_entry(root, 0, entry);
     let there = [Delivery { tirn: Some(3), tag: 1, changed: Some(inner.clone()) }];
-    assert_eq!(steering.steer(root, &in_vxlan(&inner, 77)).unwrap(), there);
-    assert_eq!(steering.steer(root, &in_vxlan(&inner, 78)).unwrap(), []);
-    assert_eq!(steering.steer(root, &inner).unwrap(), []);
+    assert_eq!(steering.steer(root, &in_vxlan(&inner, 77), 0).unwrap(), there);
+    assert_eq!(steering.steer(root, &in_vxlan(&inner, 78), 0).unwrap(), []);
+    assert_eq!(steering.steer(root, &inner, 0).unwrap(), []);
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn a_frame_behind_a_header_has_its_lengths_and_checksum_filled_in() {
         header[at..at + 2].fill(0);
     }
     let mut frame = inner.clone();
-    let reformat = Reformat { kind: ReformatKind::L2Tunnel, header };
+    let reformat = Reformat { kind: ReformatKind::L2Tunnel, reformat_type: ReformatType::L2ToVxlan, header };
     assert!(reformat.encapsulate(&mut frame));
     // What UDP's checksum was, the header says.
     assert_eq!(frame, right);
@@ -328,13 +329,13 @@ fn a_register_that_one_table_sets_is_matched_in_the_next() {
     let modify = ModifyHeader::parse(FlowTableType::NicRx, &[action]).unwrap();
     let number = steering.modify_headers.insert(modify).unwrap();
     let frame = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
-    assert_eq!(steering.steer(root, &frame).unwrap(), []);
+    assert_eq!(steering.steer(root, &frame, 0).unwrap(), []);
     let mut first = entry(1, &FteMatchParam::ZERO, &[Destination::Table(next)], &[]);
     first.changes.modify_header = Some(number);
     steering.set_entry(root, 0, first);
     assert!(steering.is_used(Use::ModifyHeader(number)));
     let there = Delivery { tirn: Some(3), tag: 1, changed: Some(frame.clone()) };
-    assert_eq!(steering.steer(root, &frame).unwrap(), [there]);
+    assert_eq!(steering.steer(root, &frame, 0).unwrap(), [there]);
 }
 
 #[test]
@@ -348,6 +349,11 @@ fn groups_do_not_overlap() {
 
 /// An option of GENEVE that one of them has.
 const OPTION: GeneveOption = GeneveOption { class: 0xffff, kind: 0xff, words: 1 };
+
+/// Of the last send queue.
+fn beside() -> Beside {
+    Beside { option: Some(OPTION), sqn: 0xff_ffff, ..Beside::default() }
+}
 
 /// Frames that between them have every field of a key, all bits of it set where the headers allow it; and whether they
 /// have fields that a capability announces.
@@ -366,21 +372,27 @@ fn frames_of_all_fields() -> Vec<(Vec<u8>, bool)> {
     let mut tagged = tcp_frame([255; 4], [255; 4], (0xffff, 0xffff));
     ethernet::insert_tag(&mut tagged, ethernet::C_VLAN, 0xffff);
     ethernet::insert_tag(&mut tagged, ethernet::S_VLAN, 0xffff);
-    let (mut six, ip) =
-        (Vec::new(), Ipv6Header { flow_label: Ipv6FlowLabel::try_new(0xf_ffff).unwrap(), ..Default::default() });
+    let (mut six, ip) = (
+        Vec::new(),
+        Ipv6Header { flow_label: Ipv6FlowLabel::try_new(0xf_ffff).unwrap(), hop_limit: 255, ..Default::default() },
+    );
     let packet = PacketBuilder::ethernet2([255; 6], [255; 6]).ip(IpHeaders::Ipv6(ip, Default::default()));
     packet.write(&mut six, ip_number::IPV6_ICMP, &[255; 8]).unwrap();
     let label = [&[255; 12][..], &[0x88, 0x47], &[255; 4]].concat();
     // Version 0, and all the rest set.
     let gre = [&[0xb0, 0][..], &[255; 14]].concat();
+    let mut esp = Vec::new();
+    builder().write(&mut esp, IpNumber(50), &[255; 24]).unwrap();
     let mpls_in_gre = [&[0xb0, 0, 0x88, 0x47][..], &[255; 16]].concat();
     let geneve = [&[0x3f, 0x80][..], &[255; 6]].concat();
     let geneve_option = [&[2, 0x80][..], &[255; 6], &[255, 255, 255, 1, 255, 255, 255, 255]].concat();
     vec![
         (in_vxlan(&tagged, 0xff_ffff), true),
         (tagged, false),
-        (in_vxlan(&six, 1), false),
+        (in_vxlan(&six, 1), true),
         (six, true),
+        (in_vxlan(&label, 1), true),
+        (in_vxlan(&esp, 1), true),
         (label, true),
         (of_protocol(47, &gre), true),
         (of_protocol(47, &mpls_in_gre), true),
@@ -408,18 +420,81 @@ fn every_field_of_a_key_is_supported_as_far_as_it_is_announced() {
         protocols: profile.general_max.flex_parser_protocols(),
     };
     let nothing = key::Announced { fields: FlowTableFieldsSupported::ZERO, protocols: 0, ..announced };
-    let no_lengths = key::Announced { fields_2: FlowTableFieldsSupported2::ZERO, ..announced };
+    let no_second = key::Announced { fields_2: FlowTableFieldsSupported2::ZERO, ..announced };
     for (frame, needs) in frames_of_all_fields() {
-        let key = key::of(&frame, &Registers { c: [u32::MAX; 8] }, &VxlanPorts::default(), Some(OPTION));
+        let key = key::of(&frame, &Registers { c: [u32::MAX; 8] }, &beside());
         let mut all = FteMatchParam::read(&[&key[..], &[0; FteMatchParam::SIZE - key::LEN]].concat()).unwrap();
-        let mut inner = *all.inner_headers();
-        inner.w().ttl_hoplimit(0); // no capability announces it
-        all.w().inner_headers(&inner);
         assert!(key::is_supported(&all, key::PARTS, &announced), "{frame:02x?}");
         assert!(!key::is_supported(&all, key::PARTS << 1, &announced));
+        assert!(!key::is_supported(&all, key::PARTS, &nothing), "the send queue is announced");
+        let mut misc = *all.misc_parameters();
+        misc.w().source_sqn(0);
+        all.w().misc_parameters(&misc);
         assert_eq!(key::is_supported(&all, key::PARTS, &nothing), !needs, "{frame:02x?}");
-        let has_length = all.outer_headers().ipv4_ihl() | all.inner_headers().ipv4_ihl() != 0;
-        assert_eq!(key::is_supported(&all, key::PARTS, &no_lengths), !has_length, "{frame:02x?}");
+        let headers = [all.outer_headers(), all.inner_headers()];
+        let of_second = headers.iter().any(|set| set.ipv4_ihl() != 0 || set.l4_type_ext() != L4TypeExt::None);
+        assert_eq!(key::is_supported(&all, key::PARTS, &no_second), !of_second, "{frame:02x?}");
+    }
+}
+
+/// The key of a frame that is received.
+fn key_of(frame: &[u8]) -> FteMatchParam {
+    let key = key::of(frame, &Registers::default(), &Beside::default());
+    FteMatchParam::read(&[&key[..], &[0; FteMatchParam::SIZE - key::LEN]].concat()).unwrap()
+}
+
+#[test]
+fn the_type_of_the_transport_header_is_none_in_fragments_and_where_it_is_cut_off() {
+    let types = |frame: &[u8]| {
+        let key = key_of(frame);
+        (key.outer_headers().l4_type(), key.outer_headers().l4_type_ext())
+    };
+    let tcp = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
+    let udp = written([1, 2, 3, 4], [5, 6, 7, 8], 64, (10, 20), [2, 0, 0, 0, 0, 2]);
+    let ping = |len: usize| {
+        let mut frame = Vec::new();
+        let builder = PacketBuilder::ethernet2([2; 6], [2; 6]).ipv4([1; 4], [2; 4], 64);
+        builder.write(&mut frame, ip_number::ICMP, &[8, 0, 0, 0, 0, 1, 0, 2][..len]).unwrap();
+        frame
+    };
+    assert_eq!(types(&tcp), (L4Type::Tcp, L4TypeExt::Tcp));
+    assert_eq!(types(&udp), (L4Type::Udp, L4TypeExt::Udp));
+    assert_eq!(types(&ping(8)), (L4Type::None, L4TypeExt::Icmp));
+    let mut fragment = tcp.clone();
+    fragment[20] |= 0x20;
+    for none in [fragment, ping(7), tcp[..38].to_vec(), udp[..14].to_vec()] {
+        assert_eq!(types(&none), (L4Type::None, L4TypeExt::None), "{none:02x?}");
+    }
+    let inner = *key_of(&in_vxlan(&tcp, 5)).inner_headers();
+    assert_eq!((inner.l4_type(), inner.l4_type_ext()), (L4Type::Tcp, L4TypeExt::Tcp));
+}
+
+#[test]
+fn the_words_of_a_tunnels_header_end_with_it() {
+    let words = |frame: &[u8]| {
+        let misc = *key_of(frame).misc_parameters_5();
+        [misc.tunnel_header_0(), misc.tunnel_header_1(), misc.tunnel_header_2(), misc.tunnel_header_3()]
+    };
+    let inner = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
+    let builder = || PacketBuilder::ethernet2([2; 6], [2; 6]).ipv4([1; 4], [2; 4], 64);
+    let in_gre = |header: &[u8]| {
+        let mut frame = Vec::new();
+        builder().write(&mut frame, ip_number::GRE, &[header, &inner].concat()).unwrap();
+        frame
+    };
+    let in_udp = |port: u16, header: &[u8]| {
+        let mut frame = Vec::new();
+        builder().udp(7, port).write(&mut frame, &[header, &inner].concat()).unwrap();
+        frame
+    };
+    assert_eq!(words(&in_vxlan(&inner, 0x12_3456)), [0x0800_0000, 0x1234_5600, 0, 0]);
+    assert_eq!(words(&in_gre(&[0x20, 0, 0x65, 0x58, 1, 2, 3, 4])), [0x2000_6558, 0x0102_0304, 0, 0]);
+    assert_eq!(words(&in_gre(&[0, 0, 0x65, 0x58])), [0x6558, 0, 0, 0]);
+    let geneve = [2, 0, 0x65, 0x58, 0, 0, 7, 0, 1, 2, 3, 1, 0xca, 0xfe, 0, 7];
+    assert_eq!(words(&in_udp(6081, &geneve)), [0x0200_6558, 0x700, 0x0102_0301, 0xcafe_0007]);
+    // No tunnel: another port, VXLAN without a network, no header of a tunnel at all.
+    for none in [in_udp(4788, &[8, 0, 0, 0, 0, 0, 7, 0]), in_udp(4789, &[0, 0, 0, 0, 0, 0, 7, 0]), inner.clone()] {
+        assert_eq!(words(&none), [0; 4]);
     }
 }
 
@@ -437,7 +512,7 @@ proptest! {
             *at.get_mut(&mut frame) = byte;
         }
         frame.truncate(len.index(frame.len() + 1));
-        let key = key::of(&frame, &Registers::default(), &VxlanPorts::default(), Some(OPTION));
+        let key = key::of(&frame, &Registers::default(), &beside());
         // The first header is there as soon as it is whole.
         let destination: &[u8] = if frame.len() < 14 { &[0; 6] } else { &frame[..6] };
         prop_assert_eq!(&key[8..14], destination);

@@ -13,6 +13,8 @@ use crate::steering::Delivery;
 use crate::steering::hash::Hash;
 use crate::wire::Sender;
 
+/// Where a frame is from that is received, for flow tables.
+const NO_SEND_QUEUE: u32 = 0;
 /// The ACK flag of TCP.
 const ACK: u16 = 0x10;
 
@@ -22,7 +24,7 @@ pub(crate) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
     let headers = Headers::of(frame);
     nic.port.counters.ethernet.count_received(&headers.destination, frame.len());
     let root = nic.objects.steering.receive_root;
-    let deliveries = root.map_or_else(Vec::new, |root| nic.steer(root, frame));
+    let deliveries = root.map_or_else(Vec::new, |root| nic.steer(root, frame, NO_SEND_QUEUE));
     if deliveries.is_empty() {
         nic.port.counters.dropped += 1;
     }

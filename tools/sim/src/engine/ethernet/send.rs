@@ -76,7 +76,7 @@ fn send_out(sq: &mut Sq, nic: &mut Nic) -> bool {
             nic.scheduler.set_paced(sq, at);
             return false;
         }
-        nic.send_frame(frame, domain);
+        nic.send_frame(frame, sq.sqn, domain);
     }
     if let Some(Executed { index, opcode, completes: Some(solicited) }) = sq.pace.executed.take() {
         let mut cqe = Cqe::ZERO;

@@ -803,10 +803,11 @@ fn flow_tables_are_refused_what_is_wrong_with_them() {
     let mut inner = create_group(table, 8, 9);
     inner.w().match_criteria_enable(1 << 5);
     assert_eq!(c.refused(&inner), Syndrome::FlowCriteria);
-    let (mut set, mut criteria) = (FteMatchSetLyr24::ZERO, FteMatchParam::ZERO);
-    set.w().l4_type(L4Type::Udp);
-    criteria.w().outer_headers(&set);
-    inner.w().match_criteria_enable(1).match_criteria(&criteria);
+    // A port of the e-switch.
+    let (mut set, mut criteria) = (FteMatchSetMisc::ZERO, FteMatchParam::ZERO);
+    set.w().source_port(1);
+    criteria.w().misc_parameters(&set);
+    inner.w().match_criteria_enable(1 << 1).match_criteria(&criteria);
     assert_eq!(c.refused(&inner), Syndrome::FlowCriteria);
     assert_eq!(c.refused(&set_entry(table, group, 0, rig.tirn, rig.counter)), Syndrome::FlowEntryTaken);
     assert_eq!(c.refused(&set_entry(table, group, 8, rig.tirn, rig.counter)), Syndrome::FlowEntryRange);
@@ -987,6 +988,28 @@ fn contexts_of_actions_are_refused_what_is_wrong_with_them() {
         assert_eq!(c.refused(&alloc_reformat(kind, size, 128)), Syndrome::ReformatSize, "{kind:?}, {size}");
     }
     assert_eq!(c.refused(&alloc_reformat(Type::L2ToL2Tunnel, 50, 12)), Syndrome::InputListLength);
+    assert_eq!(rig.client.violations(), [""; 0]);
+}
+
+#[test]
+fn a_packet_reformat_context_is_told_as_far_as_there_is_room() {
+    let mut rig = Rig::new();
+    let c = &mut rig.client;
+    let mut reformat = alloc_reformat(ReformatType::L2ToNvgre, 14, 12);
+    reformat.tail.iter_mut().zip(3..).for_each(|(byte, value)| *byte = value);
+    let number = c.exec(&reformat).unwrap().reply.packet_reformat_id();
+    let mut query = QueryPacketReformatContextIn::default();
+    query.w().packet_reformat_id(number);
+    let mut query = WithTail::<_, u8>::new(query, vec![]);
+    for room in [20, 12, 8] {
+        query.out_tail = room;
+        let tail = c.exec(&query).unwrap().tail;
+        let context = PacketReformatContextIn::read(&tail).unwrap();
+        assert_eq!((context.reformat_type(), context.reformat_data_size()), (ReformatType::L2ToNvgre, 14));
+        assert_eq!(tail[8..], (3..15).collect::<Vec<u8>>()[..room - 8]);
+    }
+    query.command.w().packet_reformat_id(number + 1);
+    assert_eq!(c.refused(&query), Syndrome::NoSuchPacketReformat);
     assert_eq!(rig.client.violations(), [""; 0]);
 }
 
