@@ -1,10 +1,10 @@
-//! `mlx5 perf` over DevX beside perftest over libmlx5: the same flags, the same table. The times are printed, not
-//! checked; benches/README.md has them.
+//! `mlx5 perf` over DevX beside perftest over libmlx5: the same flags, the same table; and each with the other. The
+//! times are printed, not checked; benches/README.md has them.
 
 mod common;
 
 use common::kernels::{FAR, boot, part};
-use common::{Lab, Report, TestResult, assert_lawful};
+use common::{Lab, Report, SOON, THEY_LISTEN, TestResult, assert_lawful};
 
 /// Our arguments, and perftest's program and flags for the same.
 const SAME: [(&str, &str); 8] = [
@@ -16,6 +16,17 @@ const SAME: [(&str, &str); 8] = [
     ("lat send -c UC -n 200 -s 64", "ib_send_lat -c UC -n 200 -s 64"),
     ("lat atomic -n 200 -A CMP_AND_SWAP", "ib_atomic_lat -n 200 -A CMP_AND_SWAP"),
     ("bw atomic -n 500", "ib_atomic_bw -n 500"),
+];
+
+/// The same for one of ours and one of perftest's that measure with each other. With `-R` by the connection manager.
+const TOGETHER: [(&str, &str); 7] = [
+    ("lat write -R -n 200 -s 64", "ib_write_lat -R -n 200 -s 64"),
+    ("bw write -R -n 300 -s 4096 -q 2", "ib_write_bw -R -n 300 -s 4096 -q 2"),
+    ("bw send -R -n 300 -s 4096 -q 2", "ib_send_bw -R -n 300 -s 4096 -q 2"),
+    ("lat read -R -n 200 -s 64", "ib_read_lat -R -n 200 -s 64"),
+    ("bw atomic -R -n 200", "ib_atomic_bw -R -n 200"),
+    ("lat send -n 200 -s 64", "ib_send_lat -n 200 -s 64 -x 0"),
+    ("bw read -n 300 -s 4096", "ib_read_bw -n 300 -s 4096 -x 0"),
 ];
 
 /// A heading, and the row below it.
@@ -66,8 +77,49 @@ fn our_perf_prints_perftests_table_beside_perftest() -> TestResult {
         printed += &format!("{:?} mlx5 perf {ours}\n{:?} {theirs}\n", our_table.row, their_table.row);
     }
     println!("{printed}(the software card, in an emulated guest: not a card's figures)");
+    ours_and_perftest_measure_with_each_other(&lab)?;
     lab.assert_quiet()?;
     lab.guest.power_off()?;
     assert_lawful(&lab.model);
+    Ok(())
+}
+
+/// Ours as the client of perftest's server, and as the server of perftest's client.
+fn ours_and_perftest_measure_with_each_other(lab: &Lab) -> TestResult {
+    lab.check("modprobe rdma_ucm && until [ -e /dev/infiniband/rdma_cm ]; do sleep 0.1; done", SOON)?;
+    for (ours, theirs) in TOGETHER {
+        let number = |flag: &str, usual| {
+            let mut words = ours.split(' ').skip_while(|word| *word != flag);
+            words.nth(1).map_or(Ok(usual), str::parse::<f64>)
+        };
+        // perftest's table counts the messages of all queue pairs, ours those of each.
+        let (size, count) = (number("-s", 8.0)?, number("-n", 0.0)?);
+        let (of_ours, of_theirs) = ([size, count], [size, count * number("-q", 1.0)?]);
+        let ours = format!("mlx5 perf {ours} --perftest");
+        for (server, client) in [
+            (format!("{theirs} -d mlx5_1 -F"), format!("{ours} -d devx:mlx5_0 10.0.0.2")),
+            (format!("{ours} -d devx:mlx5_1 --listen"), format!("{theirs} -d mlx5_0 -F 10.0.0.2")),
+        ] {
+            // By the connection manager, perftest's ends talk on a queue pair, too.
+            let listening = if theirs.contains(" -R ") {
+                lab.serve(&format!("{FAR} {server}"), THEY_LISTEN)
+            } else {
+                lab.serve_tcp(FAR, &server)
+            };
+            let said = listening.and_then(|listening| lab.call(listening, &client));
+            let said = said.map_err(|error| format!("{server}, {client}: {error:?}"))?;
+            let (at_client, at_server) =
+                if client.starts_with("mlx5") { (of_ours, of_theirs) } else { (of_theirs, of_ours) };
+            assert_eq!(Table::of(&said)?.row[..2], at_client, "{client}:\n{said}");
+            // Of these the client tells the server what it measured.
+            if ours.contains("perf bw") && !ours.contains("send") {
+                let (_, servers) = said.rsplit_once(" #bytes").ok_or("no table of the server's")?;
+                assert_eq!(Table::of(&format!(" #bytes{servers}"))?.row[..2], at_server, "{server}:\n{said}");
+                assert_eq!(said.matches(" #bytes").count(), 2, "{said}");
+            }
+        }
+    }
+    let left = lab.check("rdma resource show cm_id", SOON)?;
+    assert!(left.trim().is_empty(), "{left}");
     Ok(())
 }

@@ -5,3 +5,4 @@ pub mod fields;
 pub mod hex;
 pub mod kernel_log;
 pub mod named;
+pub mod perftest;

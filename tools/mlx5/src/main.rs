@@ -3,7 +3,6 @@
 //! Results go to stdout, with `--json` as JSON; errors go to stderr and name the fix. Exit status: 0 success, 1
 //! failure, 2 a wrong command line.
 
-mod board;
 mod caps;
 mod cli;
 mod counters;

@@ -490,3 +490,34 @@ fn the_heading_is_printed_before_the_run() {
     // The run takes longer than any test may.
     assert!(lines.any(|line| line.expect("text") == BANDWIDTH), "it ended without a heading");
 }
+
+/// A program called `nvme_rdma` that prints its arguments, one a line.
+fn stand_in() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("nvme_rdma");
+    std::fs::write(&program, "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 3\n").expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    folder
+}
+
+#[test]
+fn nvme_is_measured_by_the_program_of_its_pattern() {
+    // A copy, beside which no program of the build is.
+    let alone = tempfile::tempdir().expect("a folder");
+    let mlx5 = alone.path().join("mlx5");
+    std::fs::copy(env!("CARGO_BIN_EXE_mlx5"), &mlx5).expect("copied");
+    let run = |arguments: &str, path: &Path| {
+        let mut command = Command::new(&mlx5);
+        command.args(arguments.split_whitespace()).env("PATH", path).stdin(Stdio::null()).output().expect("it runs")
+    };
+    let folder = stand_in();
+    let output = run("perf nvme bw write -d devx:mlx5_0 10.0.0.1 -n 5 --help", folder.path());
+    let passed = "perf\nbw\nwrite\n-d\ndevx:mlx5_0\n10.0.0.1\n-n\n5\n--help\n";
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), (passed, Some(3)), "{}", text(&output.stderr));
+    let output = run("perf nvme lat read", alone.path().join("nothing").as_path());
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("cargo run --release -p mlx5-nvme -- perf"), "{said}");
+    let output = run("--json perf nvme lat read", folder.path());
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("no JSON"), "{}", text(&output.stderr));
+}

@@ -15,9 +15,11 @@
 //! time.
 //!
 //! For the two ends of a connection: [`rendezvous`] exchanges addresses over TCP, and [`watchdog`] notices that the
-//! other end is gone. [`program`] is the common frame of programs: logging, errors, exit status.
+//! other end is gone. [`program`] is the common frame of programs: logging, errors, exit status. [`board`] tells the
+//! software card from others, whose figures are its own.
 #![deny(unsafe_code)]
 
+pub mod board;
 #[expect(unsafe_code, reason = "the seams of the driver are unsafe traits")]
 mod glue;
 mod places;

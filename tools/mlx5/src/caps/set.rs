@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::path::Path;
 
 use mlx5_dv::{CapPage, CommandErrorKind, Device};
+use mlx5_open::board;
 use mlx5_prm::cmd::QueryHcaCapIn;
 use mlx5_prm::decode::{Found, all_uncovered, walk};
 use mlx5_prm::layout::Info;
@@ -12,7 +13,6 @@ use mlx5_prm::limits::Card;
 use mlx5_sim::profile::Profile;
 use serde::{Deserialize, Serialize};
 
-use crate::board;
 use crate::output::Failure;
 
 /// Format of saved files; changes only if older versions of this program could not read new files.

@@ -90,6 +90,10 @@ pub struct Arguments {
     /// Connect the queue pairs by the RDMA connection manager; the ends agree over TCP as before.
     #[arg(short = 'R', long = "rdma_cm")]
     rdma_cm: bool,
+    /// The other end is perftest's program, such as ib_write_bw, with the same -s, -n, -c, -q and -R. What it sends is
+    /// counted, and not compared: perftest sends any bytes. One size, one direction, no warm-up.
+    #[arg(long, conflicts_with_all = ["all", "duration", "warm_up", "bidirectional"])]
+    pub perftest: bool,
     /// Index of the local GID, 0 to 255; `mlx5 info` lists them [default: 0; 1 with --ip].
     #[arg(short = 'x', long = "gid-index")]
     gid_index: Option<u8>,
@@ -425,7 +429,14 @@ pub struct Plan {
     pub events: bool,
     /// Measure the peak.
     pub peak: bool,
+    /// The other end is perftest's program.
+    pub perftest: bool,
+    /// A message's memory is a multiple of this, in bytes.
+    pub slot_unit: usize,
 }
+
+/// Whole pages, so that no two messages share one.
+const PAGE: usize = 4096;
 
 /// Bytes of an atomic.
 pub const ATOMIC: usize = 8;
@@ -477,8 +488,10 @@ impl Plan {
         if arguments.events && arguments.qp != 1 {
             return Err(usage("-e sleeps on one completion queue: use -q 1"));
         }
-        if arguments.rdma_cm && arguments.host.is_none() && !arguments.listen {
-            return Err(usage("-R connects two programs: a server (--listen) and a client (HOST)"));
+        for (flag, given) in [("-R", arguments.rdma_cm), ("--perftest", arguments.perftest)] {
+            if given && arguments.host.is_none() && !arguments.listen {
+                return Err(usage(format!("{flag} connects two programs: a server (--listen) and a client (HOST)")));
+            }
         }
         let path_mtu = PathMtu::from_bytes(arguments.mtu)
             .ok_or_else(|| usage(format!("-m: {} is not a path MTU: 256, 512, 1024, 2048 or 4096", arguments.mtu)))?;
@@ -508,6 +521,8 @@ impl Plan {
             outs: arguments.outs.unwrap_or(16),
             events: arguments.events,
             peak: !arguments.no_peak,
+            perftest: arguments.perftest,
+            slot_unit: PAGE,
         })
     }
 
@@ -539,6 +554,8 @@ impl Plan {
             outs: 16,
             events: false,
             peak: true,
+            perftest: false,
+            slot_unit: PAGE,
         }
     }
 
@@ -571,7 +588,9 @@ fn amount(arguments: &Arguments) -> Result<Amount, Failure> {
     let Some(seconds) = arguments.duration else {
         let many = arguments.operation == Operation::Write && arguments.test != Test::Lat;
         let counted = arguments.iters.unwrap_or(if many { 5000 } else { 1000 });
-        return Ok(Amount::Messages { warm_up: arguments.warm_up.unwrap_or(WARM_UP.min(counted)), counted });
+        // perftest counts each message.
+        let usual = if arguments.perftest { 0 } else { WARM_UP.min(counted) };
+        return Ok(Amount::Messages { warm_up: arguments.warm_up.unwrap_or(usual), counted });
     };
     let margin = arguments.margin.unwrap_or(2);
     if u64::from(seconds) <= 2 * u64::from(margin) {
@@ -626,6 +645,7 @@ mod tests {
         let warm_up = |line| plan(line).unwrap().agreed.amount;
         assert_eq!(warm_up("lat write -n 30"), Amount::Messages { warm_up: 30, counted: 30 });
         assert_eq!(warm_up("lat write -n 30 --warm-up 50"), Amount::Messages { warm_up: 50, counted: 30 });
+        assert_eq!(warm_up("lat write --perftest host"), Amount::Messages { warm_up: 0, counted: 1000 });
         let atomic = plan("bw atomic").unwrap();
         assert_eq!(
             (&atomic.agreed.sizes[..], atomic.agreed.atomic_type, atomic.inline),
@@ -655,6 +675,11 @@ mod tests {
             ("bw read -c UC", "need reliable connections"),
             ("lat atomic -c UC", "need reliable connections"),
             ("bw write -R", "-R connects two programs"),
+            ("bw write --perftest", "--perftest connects two programs"),
+            ("bw write --perftest --listen -a", "cannot be used with"),
+            ("bw write --perftest --listen -b", "cannot be used with"),
+            ("bw write --perftest --listen -D 9", "cannot be used with"),
+            ("bw write --perftest --listen --warm-up 1", "cannot be used with"),
             ("bw write --listen --ip 10.0.0.4/24", "--rdma_cm"),
             ("bw write --listen -R --ip 10.0.0.4/24,10.0.1.1", "10.0.1.1 is no gateway"),
             ("bw write -z", "-z is not supported"),

@@ -6,9 +6,12 @@
 
 mod arguments;
 mod bandwidth;
+mod control;
 mod latency;
 mod local;
 mod managed;
+mod nvme;
+mod other_end;
 mod packet;
 mod platform;
 mod plot;
@@ -17,6 +20,7 @@ mod remote;
 mod report;
 mod run;
 mod test_qp;
+mod with_perftest;
 
 use std::fs::File;
 use std::path::Path;
@@ -37,6 +41,8 @@ pub enum Arguments {
     Messages(Box<arguments::Arguments>),
     /// Of Ethernet frames.
     Packet(packet::Arguments),
+    /// Of NVMe over RDMA.
+    Nvme(nvme::Arguments),
 }
 
 /// By hand, as what measures messages has no subcommand, but what measures frames has.
@@ -44,10 +50,13 @@ impl clap::Args for Arguments {
     fn augment_args(command: clap::Command) -> clap::Command {
         let packet = packet::Arguments::augment_args(clap::Command::new("packet"))
             .about("Measure rates and times of Ethernet frames on raw queues: rx, tx, forward, lat");
+        let nvme = nvme::Arguments::augment_args(clap::Command::new("nvme"))
+            .about("Measure latency, bandwidth and I/Os a second of an NVMe namespace over RDMA, by `nvme_rdma perf`");
         arguments::Arguments::augment_args(command)
             .args_conflicts_with_subcommands(true)
             .subcommand_negates_reqs(true)
             .subcommand(packet)
+            .subcommand(nvme)
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -58,6 +67,7 @@ impl clap::Args for Arguments {
 impl clap::FromArgMatches for Arguments {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
         match matches.subcommand() {
+            Some(("nvme", nvme)) => nvme::Arguments::from_arg_matches(nvme).map(Self::Nvme),
             Some((_, packet)) => packet::Arguments::from_arg_matches(packet).map(Self::Packet),
             None => arguments::Arguments::from_arg_matches(matches).map(|messages| Self::Messages(Box::new(messages))),
         }
@@ -79,6 +89,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     match arguments {
         Arguments::Messages(messages) => measure(messages, json),
         Arguments::Packet(packet) => packet::run(packet, json),
+        Arguments::Nvme(nvme) => nvme::run(nvme, json),
     }
 }
 
@@ -96,6 +107,13 @@ fn measure(arguments: &arguments::Arguments, json: bool) -> Result<(), Failure> 
     let (plan, platforms, rows) = match &arguments.host {
         None if !arguments.listen => {
             let rows = local::run(&device, &plan, &ours, table)?;
+            (plan, vec![ours], rows)
+        }
+        host if plan.perftest => {
+            let (plan, rows) = match host {
+                Some(host) => with_perftest::client(&device, &plan, &ours, (host, arguments.port), table)?,
+                None => with_perftest::server(&device, &plan, &ours, arguments.port, table)?,
+            };
             (plan, vec![ours], rows)
         }
         host => {

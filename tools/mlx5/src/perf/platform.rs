@@ -3,8 +3,7 @@
 use std::fmt;
 
 use mlx5_dv::Device;
-
-use crate::board;
+use mlx5_open::board;
 
 /// Stated wherever a figure of the software card is shown.
 const NOT_A_CARD: &str = "software card: not a card's figure";

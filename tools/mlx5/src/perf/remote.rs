@@ -2,37 +2,33 @@
 //! first; then, for each size, its start, its end, and what the server measured.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mlx5_cm::address_of;
 use mlx5_dv::Device;
 use mlx5_open::program;
-use mlx5_open::rendezvous::{self, Listener, Pending};
+use mlx5_open::rendezvous::{self, Listener};
 use mlx5_open::watchdog::{Lost, Watchdog};
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{Agreed, Plan};
 use super::managed::Managed;
+use super::other_end::{PATIENCE, has_message, reach, run_until};
 use super::platform::Platform;
 use super::progress::Progress;
 use super::report::{Measured, Table};
-use super::run::{NAP, Run};
+use super::run::Run;
 use super::test_qp::{Address, Role, TestQp, check_count, test_qps};
 use crate::output::{self, Failure};
 
-/// How long a client waits for its server, and a server for its client.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a server waits for the hello of one who has connected.
 const HELLO: Duration = Duration::from_secs(10);
 /// Version of the messages. Both ends must have the same.
 const VERSION: u32 = 5;
 /// Longest accepted line in bytes: enough for the largest number of queue pairs.
 const LONGEST_LINE: u64 = 16 << 20;
-/// Idle turns between two checks for a message from the other end.
-const QUIET: u32 = 1 << 16;
-/// How long an end sleeps when only the card has work.
-const REST: Duration = Duration::from_millis(5);
 /// Limits on what a client may request: queue pairs, and bytes of a message.
 const MOST_QPS: usize = 16384;
 const MOST_BYTES: usize = 1 << 30;
@@ -124,11 +120,7 @@ impl Peer {
 
     /// Whether a message from the other end is waiting.
     fn has_message(&self) -> Result<bool, Lost> {
-        match rendezvous::pending(&self.stream) {
-            Pending::Nothing => Ok(false),
-            Pending::Bytes => Ok(true),
-            Pending::Closed => Err(Lost::Gone),
-        }
+        has_message(&self.stream)
     }
 
     /// Reports an error to the other end before returning it.
@@ -190,19 +182,6 @@ pub fn client(
     peer.report(done)
 }
 
-/// Connects to the server, and says so if it must be waited for.
-fn reach((host, port): (&str, u16)) -> Result<TcpStream, Failure> {
-    let connected = match rendezvous::connect(host, port, Duration::ZERO) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            let limit = PATIENCE.as_secs();
-            output::note(&format!("waiting for the server on {host}, port {port}, up to {limit} s"));
-            rendezvous::connect(host, port, PATIENCE)
-        }
-        connected => connected,
-    };
-    connected.map_err(|error| format!("{host}, port {port}: {error}").into())
-}
-
 fn ask(
     device: &Arc<Device>,
     plan: &Plan,
@@ -247,7 +226,9 @@ fn call(
     (peer, port): (&mut Peer, u16),
 ) -> Result<Managed, Failure> {
     let mut managed = Managed::new(device, plan.network)?;
-    managed.call(plan, qps, ends, port)?;
+    let host = ends.first().ok_or("the other end has no queue pairs")?.gid();
+    managed.call(plan, qps, SocketAddr::new(address_of(host), port))?;
+    aim(qps, ends)?;
     managed.answer_until(|| Ok(peer.has_message()?))?;
     match peer.receive()? {
         Message::Connected => Ok(managed),
@@ -270,7 +251,7 @@ fn one_size(
         Message::Ready => {}
         message => return unexpected(&message),
     }
-    let spoken = run_until(&mut run, device, plan, peer, |run| {
+    let spoken = run_until(&mut run, device, plan, &mut &peer.stream, |run| {
         progress.set(run.count());
         run.is_done()
     })?;
@@ -279,7 +260,7 @@ fn one_size(
     }
     peer.send(&Message::Done)?;
     // The server may still be sending: keep polling until it reports.
-    run_until(&mut run, device, plan, peer, |_| false)?;
+    run_until(&mut run, device, plan, &mut &peer.stream, |_| false)?;
     let theirs = match peer.receive()? {
         Message::Checked(theirs) => theirs,
         message => return unexpected(&message),
@@ -358,7 +339,7 @@ fn be_called(
 ) -> Result<Managed, Failure> {
     let mut managed = Managed::listen(device, plan.network, port)?;
     peer.send(welcome)?;
-    let connected = managed.be_called(plan, qps, ends, || match peer.has_message()? {
+    let connected = managed.be_called(plan, qps, || match peer.has_message()? {
         true => Err("the client failed to connect".into()),
         false => Ok(()),
     });
@@ -366,6 +347,7 @@ fn be_called(
         return unexpected(&peer.receive()?);
     }
     connected?;
+    aim(qps, ends)?;
     peer.send(&Message::Connected)?;
     Ok(managed)
 }
@@ -374,7 +356,7 @@ fn be_called(
 fn serve(device: &Arc<Device>, plan: &Plan, size: usize, qps: &mut [TestQp], peer: &mut Peer) -> Result<(), Failure> {
     let mut run = Run::new(qps, plan, size, Role::Server)?;
     peer.send(&Message::Ready)?;
-    run_until(&mut run, device, plan, peer, |_| false)?;
+    run_until(&mut run, device, plan, &mut &peer.stream, |_| false)?;
     match peer.receive()? {
         Message::Done => {}
         message => return unexpected(&message),
@@ -385,42 +367,6 @@ fn serve(device: &Arc<Device>, plan: &Plan, size: usize, qps: &mut [TestQp], pee
         watchdog.check(moved)?;
     }
     peer.send(&Message::Checked(run.end()?))
-}
-
-/// Runs until `is_over`, or until the other end sends a message: then true.
-fn run_until(
-    run: &mut Run,
-    device: &Arc<Device>,
-    plan: &Plan,
-    peer: &Peer,
-    is_over: impl Fn(&Run) -> bool,
-) -> Result<bool, Failure> {
-    let mut watchdog = Watchdog::new(device).peer(&peer.stream)?;
-    let mut idle = 0;
-    while !is_over(run) {
-        if run.rests() {
-            std::thread::sleep(REST);
-            watchdog.is_there()?;
-            idle = QUIET;
-        } else if run.turn()? {
-            watchdog.check(true)?;
-            idle = 0;
-        } else if plan.events {
-            run.sleep(NAP)?;
-            watchdog.slept(NAP)?;
-            idle = QUIET;
-        } else {
-            watchdog.check(false)?;
-            idle += 1;
-        }
-        if idle >= QUIET {
-            if peer.has_message()? {
-                return Ok(true);
-            }
-            idle = 0;
-        }
-    }
-    Ok(false)
 }
 
 /// The server's plan for the client's request, which must match the server's own flags and stay within limits.
@@ -464,10 +410,23 @@ fn addresses(qps: &[TestQp]) -> Result<Vec<Address>, Failure> {
 }
 
 fn connect(qps: &mut [TestQp], ends: &[Address]) -> Result<(), Failure> {
+    paired(qps, ends)?.try_for_each(|(qp, end)| qp.connect(end))
+}
+
+/// Targets the memory of the other end, of queue pairs that the connection manager has connected.
+fn aim(qps: &mut [TestQp], ends: &[Address]) -> Result<(), Failure> {
+    paired(qps, ends)?.for_each(|(qp, end)| qp.aim_at(end));
+    Ok(())
+}
+
+fn paired<'a>(
+    qps: &'a mut [TestQp],
+    ends: &'a [Address],
+) -> Result<impl Iterator<Item = (&'a mut TestQp, &'a Address)>, Failure> {
     if qps.len() != ends.len() {
         return Err(format!("the other end has {} queue pairs, this one {}", ends.len(), qps.len()).into());
     }
-    qps.iter_mut().zip(ends).try_for_each(|(qp, end)| qp.connect(end))
+    Ok(qps.iter_mut().zip(ends))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 use mlx5_tools::fields::VERSION;
+use mlx5_tools::perftest::Rates;
 use serde_json::{Map, Value, json};
 
 use super::arguments::{Operation, Plan, Test};
@@ -155,6 +156,12 @@ impl Bandwidths {
     /// 0 if not measured, as in perftest.
     fn peak(&self, gbits: bool) -> f64 {
         self.peak.map_or(0.0, |peak| self.amount(peak, gbits))
+    }
+
+    /// As perftest's programs tell each other.
+    pub fn rates(&self, gbits: bool) -> Rates {
+        let (peak, average, message_rate) = (self.peak(gbits), self.average(gbits), self.message_rate());
+        Rates { size: self.size as u64, iterations: self.iterations, peak, average, message_rate }
     }
 
     fn row(&self, gbits: bool) -> String {

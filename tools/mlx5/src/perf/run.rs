@@ -58,6 +58,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether this end, a server, has had all messages of the client, and answered those that ask for it. For what
+    /// the card does alone, never.
+    pub fn has_served(&self) -> bool {
+        match self {
+            Run::Latency(latency) => latency.has_served(),
+            Run::Bandwidth(bandwidth) => bandwidth.has_served(),
+        }
+    }
+
     /// Messages so far, for the progress bar.
     pub fn count(&self) -> u64 {
         match self {

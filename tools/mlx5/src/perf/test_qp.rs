@@ -10,6 +10,8 @@ use mlx5_dv::queue::{
     WorkError, WrFlags,
 };
 
+use mlx5_tools::perftest::Keys;
+
 use super::arguments::{ATOMIC, AtomicType, Connection, Operation, Plan, Test};
 use crate::output::Failure;
 
@@ -111,13 +113,15 @@ pub struct TestQp {
     slot: usize,
     /// The other end's memory, once connected.
     remote: RemoteAddress,
+    /// The other end's queue pair, once the connection manager has connected this one.
+    remote_qpn: Option<u32>,
     /// Data of inline messages.
     payload: Vec<u8>,
 }
 
-/// Bytes from one message to the next in memory: whole pages, so that no two messages share one.
+/// Bytes from one message to the next in memory.
 fn slot(plan: &Plan) -> usize {
-    plan.agreed.largest().next_multiple_of(4096)
+    plan.agreed.largest().next_multiple_of(plan.slot_unit)
 }
 
 /// The queue pairs of one end, over one memory region.
@@ -184,8 +188,9 @@ impl TestQp {
         let payload = vec![0; plan.inline.min(plan.agreed.largest())];
         let (operation, atomic_type) = (plan.agreed.operation, plan.agreed.atomic_type);
         let arrivals = out + slot;
-        let remote = nowhere;
-        let mut qp = TestQp { endpoint, operation, atomic_type, number: 0, out, arrivals, slot, remote, payload };
+        let (number, remote, remote_qpn) = (0, nowhere, None);
+        let mut qp =
+            TestQp { endpoint, operation, atomic_type, number, out, arrivals, slot, remote, remote_qpn, payload };
         if operation == Operation::Send {
             (0..plan.rx_depth).try_for_each(|_| qp.receive())?;
         }
@@ -205,17 +210,41 @@ impl TestQp {
         Ok(())
     }
 
-    /// As [`connect`](Self::connect), by what a connection manager says.
-    pub fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes, to: &Address) -> Result<(), Failure> {
+    /// As [`connect`](Self::connect), by what a connection manager says, which knows nothing of memory.
+    pub fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), Failure> {
         either!(&mut self.endpoint, endpoint => endpoint.connect_by(rtr, rts))?;
-        self.aim_at(to);
+        self.remote_qpn = Some(rtr.remote_qpn);
         Ok(())
     }
 
     /// Reads and atomics target the other end's outgoing message; writes, its incoming slot.
-    fn aim_at(&mut self, to: &Address) {
+    pub fn aim_at(&mut self, to: &Address) {
         let offset = if self.operation.fetches() { 0 } else { self.slot as u64 };
         self.remote = RemoteAddress { addr: to.memory.addr.wrapping_add(offset), ..to.memory };
+    }
+
+    /// What perftest is told of this queue pair: the memory is that which its operation targets.
+    pub fn keys(&self, plan: &Plan) -> Result<Keys, Failure> {
+        let Peer { qpn, psn, gid, lid, .. } = either!(&self.endpoint, endpoint => endpoint.local())?;
+        let target = if self.operation.fetches() { self.out } else { self.arrivals };
+        let RemoteAddress { addr, rkey } = self.endpoint.region().remote_at(target);
+        Ok(Keys { lid, out_reads: plan.outs.into(), qpn, psn, rkey, vaddr: addr, gid: Some(gid), srqn: 0 })
+    }
+
+    /// Connects to perftest's queue pair, unless the connection manager has, and targets its memory.
+    pub fn connect_to_keys(&mut self, to: &Keys) -> Result<(), Failure> {
+        if self.remote_qpn.is_none() {
+            let gid = to.gid.ok_or("the other end has no GID: its port is no Ethernet port")?;
+            let peer = Peer { qpn: to.qpn, psn: to.psn, gid, lid: to.lid, mac: None };
+            either!(&mut self.endpoint, endpoint => endpoint.connect(&peer))?;
+        }
+        self.remote = RemoteAddress { addr: to.vaddr, rkey: to.rkey };
+        Ok(())
+    }
+
+    /// The other end's queue pair, once the connection manager has connected this one.
+    pub fn remote_qpn(&self) -> Option<u32> {
+        self.remote_qpn
     }
 
     /// The number of its queue pair.

@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use mlx5_dv::Device;
 use mlx5_neighbours::{Neighbours, Network};
 use mlx5_nvme::{Disk, FileDisk, Host, HostOptions, PORT, RamDisk, Target, TargetOptions};
-use mlx5_open::{Sim, program};
+use mlx5_open::{Sim, board, program};
 
 use perf::Perf;
 use verify::{Failure, Verify};
@@ -29,6 +29,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_micros(50);
 /// Turns without work until it pauses.
 const EMPTY_TURNS: u32 = 1000;
+/// What figures of the software card must say.
+const NOT_A_CARD: &str = "software card: not a card's figure";
 
 /// NVMe over RDMA in user space, host and target. Without a command both run in this process, on two functions of a
 /// software card, and the host verifies what it writes.
@@ -59,15 +61,16 @@ enum Command {
         #[arg(value_parser = remote)]
         target: SocketAddr,
     },
-    /// Measure latency or bandwidth of a namespace, in the tables of `mlx5 perf`.
+    /// Measure latency, or bandwidth and I/Os a second, of a namespace: random places, the tables of `mlx5 perf`. Also
+    /// as `mlx5 perf nvme`.
     Perf {
         #[command(flatten)]
         device: DeviceArguments,
         #[command(flatten)]
         perf: Perf,
-        /// The target: ADDRESS or ADDRESS:PORT.
+        /// The target: ADDRESS or ADDRESS:PORT. Without one both ends run in this process, on a software card.
         #[arg(value_parser = remote)]
-        target: SocketAddr,
+        target: Option<SocketAddr>,
     },
     /// Serve disks to any host, such as Linux's nvme-rdma, until it is killed.
     Serve {
@@ -154,17 +157,24 @@ fn remote(text: &str) -> Result<SocketAddr, String> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     program::run("nvme_rdma", || match &arguments.command {
-        None => both_ends(),
+        None => both_ends(|host, target| Verify::parse_from(["verify"]).run(host, target)),
         Some(Command::Discover { device, target }) => discover(device, *target),
         Some(Command::Verify { device, verify, target }) => {
             let (device, neighbours) = device.open()?;
             let mut host = Host::new(&device, neighbours, HostOptions::default())?;
             verify.run(&mut host, *target)
         }
-        Some(Command::Perf { device, perf, target }) => {
+        Some(Command::Perf { device, perf, target: Some(target) }) => {
             let (device, neighbours) = device.open()?;
             let mut host = Host::new(&device, neighbours, HostOptions::default())?;
-            perf.run(&mut host, *target)
+            let is_software = board::id(&device).is_some_and(|id| board::is_software(&id));
+            perf.run(&mut host, *target, is_software.then_some(NOT_A_CARD))
+        }
+        Some(Command::Perf { device, perf, target: None }) => {
+            if device.device != "sim" {
+                return Err(format!("-d {}: a device measures with a target: give its ADDRESS", device.device).into());
+            }
+            both_ends(|host, target| perf.run(host, target, Some(NOT_A_CARD)))
         }
         Some(Command::Serve { device, serve }) => self::serve(device, serve),
     })
@@ -226,8 +236,8 @@ fn poll(mut target: Target, stop: &AtomicBool) -> Result<(), Failure> {
     Ok(target.shut_down(FAREWELL)?)
 }
 
-/// Host and target on two functions of a software card.
-fn both_ends() -> Result<(), Failure> {
+/// Host and target on two functions of a software card. The host does the `work`.
+fn both_ends(work: impl FnOnce(&mut Host, SocketAddr) -> Result<(), Failure>) -> Result<(), Failure> {
     let sim = Sim::builder().functions(2).build()?;
     let devices = [sim.open(0)?, sim.open(1)?];
     let address = devices[1].gids().first().ok_or("the function has no GID")?.address;
@@ -236,12 +246,12 @@ fn both_ends() -> Result<(), Failure> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let served = scope.spawn(|| poll(target, &stop));
-        let verified = Host::new(&devices[0], None, HostOptions::default())
+        let done = Host::new(&devices[0], None, HostOptions::default())
             .map_err(Failure::from)
-            .and_then(|mut host| Verify::parse_from(["verify"]).run(&mut host, SocketAddr::new(address.into(), PORT)));
+            .and_then(|mut host| work(&mut host, SocketAddr::new(address.into(), PORT)));
         stop.store(true, Ordering::Relaxed);
         served.join().map_err(|_| "the target's thread panicked")??;
-        verified
+        done
     })
 }
 

@@ -88,8 +88,8 @@ struct Measured {
 }
 
 impl Perf {
-    /// Measures a namespace of the target at `remote`, and prints the table.
-    pub fn run(&self, host: &mut Host, remote: SocketAddr) -> Result<(), Failure> {
+    /// Measures a namespace of the target at `remote`, and prints the table, with what it must say of the card.
+    pub fn run(&self, host: &mut Host, remote: SocketAddr, note: Option<&str>) -> Result<(), Failure> {
         let nqn = match &self.nqn {
             Some(nqn) => nqn.clone(),
             None => only_subsystem(host, remote)?,
@@ -118,6 +118,9 @@ impl Perf {
             threads.into_iter().map(join).collect::<Result<Vec<Measured>, Failure>>()
         })?;
         print!("{}", self.report(&nqn, &measured, depth)?);
+        if let Some(note) = note {
+            println!("({note})");
+        }
         Ok(controller.disconnect(host)?)
     }
 
