@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use common::{LONG, Pair, SERVER, pattern, small};
-use mlx5_ceph::stack::{Stack, StackEvent, StackOptions, StreamEvent, StreamId, Why};
+use mlx5_ceph::stack::{Neighbour, Neighbours, Stack, StackEvent, StackOptions, StreamEvent, StreamId, Why};
 use mlx5_ceph::wire::Line;
+use mlx5_dv::{Gid, Mac};
 
 struct Ends {
     pair: Pair,
@@ -276,4 +277,64 @@ fn nobody_listens_and_nobody_answers() {
         }
         ends.pair.pause(moved);
     }
+}
+
+/// Knows one neighbour, the third time that it is asked, or never.
+#[derive(Debug)]
+struct Slow {
+    gid: [u8; 16],
+    mac: Option<Mac>,
+    asked: u32,
+}
+
+impl Neighbours for Slow {
+    fn mac_of(&mut self, gid: [u8; 16]) -> Result<Neighbour, mlx5_neighbours::Error> {
+        assert_eq!(gid, self.gid);
+        self.asked += 1;
+        let known = self.mac.filter(|_| self.asked >= 3);
+        Ok(known.map_or(Neighbour::NotYet, |mac| Neighbour::Known(Some(mac))))
+    }
+}
+
+/// Two ends by GIDs from which no MAC address follows. Their neighbours know each other, or not.
+fn ends_by_ipv4(seed: u64, know: bool) -> Ends {
+    let mut options = small();
+    options.gid_index = 1;
+    let mut ends = Ends::new(seed, 0, options);
+    let devices = ends.pair.devices.clone();
+    let gids = [1, 2].map(|host| std::net::Ipv4Addr::new(10, 0, 0, host));
+    for (device, address) in devices.iter().zip(gids) {
+        device.set_gid(Gid::new(1, address, device.mac())).unwrap();
+    }
+    let slow = |other: usize| {
+        let (gid, mac) = (gids[other].to_ipv6_mapped().octets(), know.then(|| devices[other].mac()));
+        Box::new(Slow { gid, mac, asked: 0 })
+    };
+    ends.client.find_by(slow(1));
+    ends.server.find_by(slow(0));
+    ends
+}
+
+#[test]
+fn a_mac_address_that_is_not_known_yet_is_waited_for() {
+    let mut ends = ends_by_ipv4(12, true);
+    let begin = ends.pair.now();
+    let id = ends.streams(1)[0];
+    let waited = ends.pair.now() - begin;
+    assert!(waited > Duration::from_millis(200), "each end asks three times, with a pause between: {waited:?}");
+    ends.write(id, b"by IPv4");
+    ends.until("it came", |ends| ends.read.values().any(|read| read == b"by IPv4"));
+    ends.client.close(id);
+    ends.until("it ended", |ends| ends.ended.len() == 1);
+    ends.assert_quiet(&small());
+}
+
+#[test]
+fn a_mac_address_that_nobody_knows_ends_the_exchange() {
+    let mut ends = ends_by_ipv4(13, false);
+    ends.client.connect(SERVER.parse().unwrap()).unwrap();
+    ends.until("both have given up", |ends| ends.client_ended.len() == 1 && ends.ended.len() == 1);
+    let why = Why::Exchange("no MAC address for 10.0.0.1".into());
+    assert_eq!(ends.ended.values().collect::<Vec<_>>(), [&why]);
+    ends.pair.assert_lawful();
 }

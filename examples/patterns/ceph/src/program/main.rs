@@ -56,7 +56,8 @@ struct DeviceArguments {
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
-    /// Index of the local GID. Addresses of the other end must be link-local or this card's.
+    /// Index of the local GID. Addresses of the other end must be link-local or this card's; on devx: the kernel finds
+    /// others, too.
     #[arg(short = 'x', long = "gid-index", default_value_t = 0)]
     gid_index: u8,
     /// Bytes of a chunk, the same on both ends (ms_async_rdma_buffer_size).

@@ -5,10 +5,12 @@
 //! end's program is gone.
 
 mod lines;
+mod neighbours;
 mod options;
 mod streams;
 
 pub use lines::{Lines, LinkId, Received, TcpLines};
+pub use neighbours::{KernelNeighbours, Neighbour, Neighbours};
 pub use options::StackOptions;
 pub use streams::{StreamEvent, StreamId, Streams, Why};
 
@@ -19,7 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_dv::clock::Clock;
+use mlx5_dv::queue::Peer;
 use mlx5_dv::{Device, Error};
+use mlx5_neighbours::address_of;
 
 use crate::wire::Line;
 
@@ -63,6 +67,8 @@ struct Exchange {
     from: Option<SocketAddr>,
     /// The other end's queue pair number, once it is known.
     peer: u32,
+    /// A line that names an end whose MAC address is being resolved, and when to ask for it again.
+    unresolved: Option<(Line, Duration)>,
     /// Until when it has to be there; or until when the FIN may come.
     deadline: Duration,
 }
@@ -70,6 +76,8 @@ struct Exchange {
 /// How often connections that are being made are looked at, and those that are there.
 const SOON: Duration = Duration::from_micros(200);
 const LATER: Duration = Duration::from_millis(5);
+/// How often a MAC address that is being resolved is asked for.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// How long a FIN may come after the connection of the lines has ended.
 const GRACE: Duration = Duration::from_millis(200);
 
@@ -78,6 +86,7 @@ const GRACE: Duration = Duration::from_millis(200);
 pub struct Stack {
     streams: Streams,
     lines: Box<dyn Lines>,
+    neighbours: Box<dyn Neighbours>,
     exchanges: BTreeMap<StreamId, Exchange>,
     events: VecDeque<StackEvent>,
     clock: Clock,
@@ -100,15 +109,22 @@ impl Stack {
     /// # Errors
     /// As for [`Streams::new`].
     pub fn with_lines(device: &Arc<Device>, options: StackOptions, lines: Box<dyn Lines>) -> Result<Self, Error> {
+        let neighbours = Box::new(KernelNeighbours::new(device, options.gid_index));
         Ok(Stack {
             streams: Streams::new(device, options)?,
             lines,
+            neighbours,
             exchanges: BTreeMap::new(),
             events: VecDeque::new(),
             clock: device.clock().clone(),
             next_look: Duration::ZERO,
             is_listening: false,
         })
+    }
+
+    /// Finds MAC addresses by `neighbours`, and not by the kernel's.
+    pub fn find_by(&mut self, neighbours: Box<dyn Neighbours>) {
+        self.neighbours = neighbours;
     }
 
     /// Its streams.
@@ -145,7 +161,7 @@ impl Stack {
 
     fn exchange(&mut self, id: StreamId, link: LinkId, stage: Stage, from: Option<SocketAddr>) {
         let deadline = self.clock.now() + self.streams.options().patience;
-        self.exchanges.insert(id, Exchange { link, stage, from, peer: 0, deadline });
+        self.exchanges.insert(id, Exchange { link, stage, from, peer: 0, unresolved: None, deadline });
         self.next_look = Duration::ZERO;
     }
 
@@ -238,23 +254,27 @@ impl Stack {
 
     /// Goes on with an exchange. Returns whether it is done.
     fn advance(&mut self, id: StreamId, now: Duration) -> Result<bool, Why> {
-        let Some(&Exchange { link, stage, deadline, peer, .. }) = self.exchanges.get(&id) else { return Ok(true) };
+        let Some(&Exchange { link, stage, deadline, peer, unresolved, .. }) = self.exchanges.get(&id) else {
+            return Ok(true);
+        };
         if stage == Stage::Ended {
             return if now >= deadline { Err(Why::Gone) } else { Ok(true) };
         }
         let next = match stage {
+            _ if unresolved.is_some_and(|(_, again)| now < again) => None,
             Stage::Dialled => self.say(id, link, 0)?.then_some(Stage::Asked),
             Stage::Answered => self.say(id, link, peer)?.then_some(Stage::Done),
             Stage::Replying => self.say(id, link, peer)?.then_some(Stage::Replied),
-            _ => match self.lines.receive(link).map_err(failed)? {
-                Received::Nothing => None,
-                Received::Closed if stage == Stage::Done => Some(Stage::Ended),
-                Received::Closed => return Err(Why::Gone),
-                Received::Line(line) => Some(self.hear(id, stage, &line)?),
+            _ => match unresolved {
+                Some((line, _)) => self.activate(id, stage, line, now)?,
+                None => self.listen_to(id, link, stage, now)?,
             },
         };
         match next {
-            None if stage != Stage::Done && now >= deadline => Err(Why::Exchange("no answer in time".into())),
+            None if stage != Stage::Done && now >= deadline => {
+                let what = unresolved.map(|(line, _)| format!("no MAC address for {}", address_of(line.gid)));
+                Err(Why::Exchange(what.unwrap_or_else(|| "no answer in time".into())))
+            }
             None => Ok(stage == Stage::Done),
             Some(Stage::Done) => {
                 self.is_there(id);
@@ -269,6 +289,16 @@ impl Stack {
                 }
                 Ok(false)
             }
+        }
+    }
+
+    /// Takes what the other end says. Returns the next stage, if it is reached.
+    fn listen_to(&mut self, id: StreamId, link: LinkId, stage: Stage, now: Duration) -> Result<Option<Stage>, Why> {
+        match self.lines.receive(link).map_err(failed)? {
+            Received::Nothing => Ok(None),
+            Received::Closed if stage == Stage::Done => Ok(Some(Stage::Ended)),
+            Received::Closed => Err(Why::Gone),
+            Received::Line(line) => self.hear(id, stage, &line, now),
         }
     }
 
@@ -290,22 +320,35 @@ impl Stack {
         }
     }
 
-    /// Takes a line of the other end.
-    fn hear(&mut self, id: StreamId, stage: Stage, line: &[u8; Line::BYTES]) -> Result<Stage, Why> {
+    /// Takes a line of the other end. Returns the next stage, if it is reached.
+    fn hear(
+        &mut self,
+        id: StreamId,
+        stage: Stage,
+        line: &[u8; Line::BYTES],
+        now: Duration,
+    ) -> Result<Option<Stage>, Why> {
         let line = Line::from_bytes(line).map_err(|error| Why::Exchange(error.to_string()))?;
         let ours = self.streams.local(id).map_err(failed)?;
-        let next = match stage {
-            Stage::Asked if line.peer_qpn == 0 || line.peer_qpn == ours.qpn => Stage::Answered,
-            Stage::Accepted if line.peer_qpn == 0 => Stage::Replying,
+        match stage {
+            Stage::Asked if line.peer_qpn == 0 || line.peer_qpn == ours.qpn => self.activate(id, stage, line, now),
+            Stage::Accepted if line.peer_qpn == 0 => self.activate(id, stage, line, now),
             // The client's first bytes may have come before.
-            Stage::Replied | Stage::Done if line.peer_qpn == ours.qpn => return Ok(Stage::Done),
-            _ => return Err(Why::Exchange(format!("{line} is for another queue pair than {:#x}", ours.qpn))),
-        };
-        self.streams.activate(id, &line.peer()).map_err(failed)?;
-        if let Some(exchange) = self.exchanges.get_mut(&id) {
-            exchange.peer = line.qpn;
+            Stage::Replied | Stage::Done if line.peer_qpn == ours.qpn => Ok(Some(Stage::Done)),
+            _ => Err(Why::Exchange(format!("{line} is for another queue pair than {:#x}", ours.qpn))),
         }
-        Ok(next)
+    }
+
+    /// Connects to the queue pair that `line` names, once its MAC address is known. Returns the next stage then.
+    fn activate(&mut self, id: StreamId, stage: Stage, line: Line, now: Duration) -> Result<Option<Stage>, Why> {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return Ok(None) };
+        let Neighbour::Known(mac) = self.neighbours.mac_of(line.gid).map_err(failed)? else {
+            exchange.unresolved = Some((line, now + ASK_AGAIN));
+            return Ok(None);
+        };
+        (exchange.peer, exchange.unresolved) = (line.qpn, None);
+        self.streams.activate(id, &Peer { mac, ..line.peer() }).map_err(failed)?;
+        Ok(Some(if stage == Stage::Asked { Stage::Answered } else { Stage::Replying }))
     }
 }
 

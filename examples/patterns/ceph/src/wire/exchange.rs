@@ -42,7 +42,7 @@ impl Line {
         Line { lid: local.lid, qpn: local.qpn, psn: local.psn, peer_qpn, gid: local.gid }
     }
 
-    /// The queue pair to connect to.
+    /// The queue pair to connect to. The line tells no MAC address.
     pub fn peer(&self) -> Peer {
         Peer { qpn: self.qpn, psn: self.psn, gid: self.gid, lid: self.lid, mac: None }
     }
