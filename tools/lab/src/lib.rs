@@ -48,7 +48,7 @@ mod verbs;
 pub use binaries::{BinariesError, Build};
 pub use cross::Aarch64;
 pub use error::LabError;
-pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
+pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, Paused, ShellError};
 pub use lab::{Headers, KernelHeaders, Lab, headers, set_up};
 pub use logs::log_file;
 pub use model::{Model, ModelError};

@@ -12,4 +12,4 @@ mod running;
 pub use builder::{GuestBuilder, ShellError};
 pub use error::{Evidence, GuestError};
 pub use kernel_log::{KernelLog, KernelRecord};
-pub use running::{Guest, Job, Output};
+pub use running::{Guest, Job, Output, Paused};

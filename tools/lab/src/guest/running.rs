@@ -1,6 +1,7 @@
 //! A running guest, and commands in it.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -121,6 +122,15 @@ impl Guest {
         }
     }
 
+    /// Stops the guest's processors: it says nothing and hears nothing, while its cards, which are the model's, go on.
+    ///
+    /// # Errors
+    /// QEMU could not be sent a signal.
+    pub fn pause(&self) -> io::Result<Paused<'_>> {
+        self.qemu.signal("STOP")?;
+        Ok(Paused(self))
+    }
+
     /// The folder with this guest's logs: `console.log`, `kernel.log`, `qemu.log`, and `run/` with every command and
     /// its output.
     pub fn logs(&self) -> &Path {
@@ -159,6 +169,18 @@ impl Guest {
         let late = || Err(format!("not ready after {} s", patience.as_secs()));
         came.unwrap_or_else(late)
             .map_err(|reason| GuestError::Boot { reason, evidence: Box::new(self.logs.evidence()) })
+    }
+}
+
+/// A guest whose processors stand still, until this is dropped.
+#[derive(Debug)]
+pub struct Paused<'guest>(&'guest Guest);
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.qemu.signal("CONT") {
+            eprintln!("the guest stays paused: {error}");
+        }
     }
 }
 

@@ -203,8 +203,9 @@ fn ours_and_linux_s_ends_read_what_was_written() -> TestResult {
     our_host_on_theirs(&pair.lab, "-d devx:mlx5_0")?;
     their_host_on_ours(&pair.lab, "-d devx:mlx5_0", "10.0.0.1")?;
     pair.lab.wait_until("nothing is left of it", "[ -z \"$(rdma resource show cm_id)\" ]")?;
-    // Our host may connect again before its subsystem is back, and is killed while the target answers.
-    pair.end(&["connect request for invalid subsystem lab!"])
+    // Our host may connect again before its subsystem is back, and is killed while the target answers. A target that
+    // stood still finds that its host has said nothing.
+    pair.end(&["connect request for invalid subsystem lab!", "keep-alive timer"])
 }
 
 /// Frames of both functions are lost, those of the connection manager and of ARP among them.
@@ -248,7 +249,21 @@ fn our_host(pair: &Pair) -> TestResult {
         host.await_line("connected again")?;
     }
     drop(host);
+    a_silent_target_is_noticed(pair)?;
     pair.lab.check(TAKE_DOWN, PROBE).map(drop)
+}
+
+/// The target's processors stand still, while its card acknowledges what comes: only the keep-alive tells. Once they go
+/// on, our host connects again.
+fn a_silent_target_is_noticed(pair: &Pair) -> TestResult {
+    let verify = "verify 10.0.0.1 --nqn lab --keep-alive 5 -n 100000000 --reconnect 120";
+    let mut host = pair.start(verify)?;
+    host.await_line("queues are open")?;
+    let paused = pair.lab.guest.pause()?;
+    let soon = Duration::from_secs(60);
+    host.await_line_where("a keep-alive without an answer", soon, |line| line.contains("KEEP ALIVE"))?;
+    drop(paused);
+    host.await_line("connected again")
 }
 
 /// Linux's host on our target, twice, once on a disk in memory, then on a file. nvme-cli connects it the second time.

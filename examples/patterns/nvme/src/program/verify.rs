@@ -262,7 +262,10 @@ impl Verify {
             let shared =
                 Shared { namespace: &namespace, done: &done, bytes: &bytes, goal, stop: AtomicBool::new(false) };
             let broken = match self.open_queues(host, &mut controller, parts.len()) {
-                Ok(queues) => self.all_threads(host, &mut controller, queues, &mut parts, &shared)?,
+                Ok(queues) => {
+                    println!("{} queues are open", queues.len());
+                    self.all_threads(host, &mut controller, queues, &mut parts, &shared)?
+                }
                 Err(error) => Some(error),
             };
             let Some(error) = broken else { break };
