@@ -111,8 +111,8 @@ fn measure(arguments: &arguments::Arguments, json: bool) -> Result<(), Failure> 
         }
         host if plan.perftest => {
             let (plan, rows) = match host {
-                Some(host) => with_perftest::client(&device, &plan, &ours, (host, arguments.port), table)?,
-                None => with_perftest::server(&device, &plan, &ours, arguments.port, table)?,
+                Some(host) => with_perftest::client(&device, &plan, &ours, (host, arguments.port()), table)?,
+                None => with_perftest::server(&device, &plan, &ours, arguments.port(), table)?,
             };
             (plan, vec![ours], rows)
         }
