@@ -142,10 +142,35 @@ fn our_client_on_their_server(lab: &Lab) -> TestResult {
     Ok(())
 }
 
+/// IPv4 addresses of the two functions. Prints the indices of their GIDs.
+const IPV4: &str = r#"
+set -e
+for number in 0 1; do
+    port=/sys/class/infiniband/mlx5_$number
+    ip addr add 10.1.0.$((number + 1))/24 dev $(ls $port/device/net)
+    cd $port/ports/1/gids
+    for wait in $(seq 300); do grep -qi ffff:0a01:000$((number + 1)) * 2> /dev/null && break; sleep 0.1; done
+    grep -li ffff:0a01:000$((number + 1)) * 2> /dev/null | tail -n 1
+done
+"#;
+
+/// Our two ends by IPv4, whose GIDs say nothing of MAC addresses: the kernel tells them.
+fn ours_on_ours_by_ipv4(lab: &Lab) -> TestResult {
+    let indices = lab.check(IPV4, PROBE)?;
+    let mut indices = indices.split_whitespace();
+    let (near, far) = (indices.next().ok_or("a GID")?, indices.next().ok_or("a second GID")?);
+    let server = lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 -x {near} {CHUNKS} {ADDRESS}"), LISTENING)?;
+    let client = format!("ceph_msgr client -d devx:mlx5_1 -x {far} {CHUNKS} -n 50 -s 4096 --jobs 2 {ADDRESS}");
+    let said = run(lab, &server, &client)?;
+    assert!(said.contains(" operations of "), "{said}");
+    Ok(())
+}
+
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn operations_pass_between_cephs_messenger_and_ours() -> TestResult {
     let lab = boot("ceph", &[])?;
+    ours_on_ours_by_ipv4(&lab)?;
     their_client_on_our_server(&lab)?;
     many_of_theirs_on_our_server(&lab)?;
     our_client_on_their_server(&lab)?;
