@@ -19,6 +19,21 @@ address=$(printf 'fe80::%02x%s:%sff:fe%s:%s%s' $((0x$a ^ 2)) $b $c $d $e $f)
 ip neigh replace $address lladdr $mac dev $device nud permanent
 "#;
 
+/// TCP, protocol 6, to our function's address goes to a namespace that has it, too; everything else to our function.
+const TCP_GOES_ASIDE: &str = "
+set -e
+ip netns add aside
+ip link add tcp0 type veth peer name tcp1 netns aside
+ip addr add 10.9.0.1/24 dev tcp0
+ip link set tcp0 up
+ip -n aside link set lo up
+ip -n aside addr add 10.9.0.2/24 dev tcp1
+ip -n aside addr add 10.0.0.4/32 dev tcp1
+ip -n aside link set tcp1 up
+ip rule add pref 100 to 10.0.0.4 ipproto 6 lookup 100
+ip route add 10.0.0.4 via 10.9.0.2 dev tcp0 table 100
+";
+
 /// A guest with a function that is ours.
 struct Owned {
     lab: Lab,
@@ -33,6 +48,7 @@ fn the_kernels_ends_are_spoken_to_over_vfio() -> TestResult {
     owned.is_called_by_rping()?;
     owned.calls_rping()?;
     owned.lab.calls_cmtime(&owned.ours("cm_messages -C 0", ""), "", "10.0.0.1")?;
+    owned.is_called_by_cmtime()?;
     our_host_on_theirs(&owned.lab, &owned.host())?;
     their_host_on_ours(&owned.lab, &owned.host(), "10.0.0.4")?;
     owned.is_a_node_of_lnet()?;
@@ -95,6 +111,20 @@ impl Owned {
         let said = self.lab.call(server, "rping -C 50 -S 20000 -V -v -c -a 10.0.0.4")?;
         assert!(said.contains("ping data: rdma-ping-49") && said.contains("served 50 messages"), "{said}");
         Ok(())
+    }
+
+    /// cmtime's ends also meet by TCP, of which our function knows nothing.
+    fn is_called_by_cmtime(&self) -> TestResult {
+        self.lab.check(TCP_GOES_ASIDE, SOON)?;
+        let echo = self.lab.guest.start("ip netns exec aside busybox nc -l -p 7471 -e cat")?;
+        let ours = self.ours("cm_messages -C 0", "-c 101 --listen");
+        let server = format!("rm -f /tmp/ours; set -o pipefail; {ours} | tee /tmp/ours");
+        let server = self.lab.serve(&server, "grep -q listening /tmp/ours 2> /dev/null")?;
+        let said = self.lab.call(server, "cmtime -c 50 -s 10.0.0.4")?;
+        assert!(said.contains("101 clients connected") && said.contains("101 disconnected"), "{said}");
+        assert_eq!(said.matches("destroy qp").count(), 2, "{said}");
+        self.lab.ended(echo)?;
+        self.lab.check("ip rule del pref 100 && ip netns del aside", SOON).map(drop)
     }
 
     /// The peer is ours, too, but connects by the kernel's connection manager, and its queue pairs are of DevX.
