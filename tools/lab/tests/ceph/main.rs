@@ -101,7 +101,9 @@ fn many_of_theirs_on_our_server(lab: &Lab) -> TestResult {
     println!("Ceph's client, {MANY} connections:{}", said.rsplit("Total op").next().unwrap_or(""));
     server.wait_until(|said| said.matches("connection ended").count() >= MANY, PROBE)?;
     let said = server.so_far();
-    assert_eq!(said.matches("a client is there").count(), MANY, "{said}");
+    // On a busy machine an exchange may take longer than either end waits, and is done once more.
+    let clients = said.matches("a client is there").count();
+    assert!((MANY..MANY + MANY / 10).contains(&clients), "{clients} clients\n{said}");
     let at_a_time = most_at_a_time(&said);
     println!("{at_a_time} connections at a time");
     assert!(at_a_time > MANY / 2, "{at_a_time} connections at a time\n{said}");
