@@ -32,8 +32,9 @@ impl Health {
     }
 
     fn look(&mut self, registers: &Registers, liveness: &Liveness, now: Duration) -> Result<(), Death> {
-        registers.check_presence()?;
         let health = registers.health()?;
+        // After it: a card that vanishes in between is not ill, though its registers read as ones.
+        registers.check_presence()?;
         let syndrome = health.synd();
         // Only a syndrome with rfr (reset required) is fatal. Others are logged, whatever their severity: a card that
         // reports high temperature still works.
