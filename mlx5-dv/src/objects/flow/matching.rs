@@ -16,6 +16,8 @@ use crate::net::Mac;
 use crate::objects::check::fits;
 use crate::objects::tunnel::VXLAN_PORT;
 
+/// How errors name the field.
+const VXLAN_NETWORK: &str = "VXLAN network";
 /// Bits of an address.
 const IPV4_BITS: u8 = 32;
 const IPV6_BITS: u8 = 128;
@@ -167,20 +169,29 @@ impl FlowMatch {
         self.and(name, fields)
     }
 
-    /// As [`and`](Self::and), if `value` has no more than `bits` bits.
-    pub(super) fn and_within(self, what: &'static str, value: u32, bits: u32, fields: Fields) -> Self {
-        match fits(what, value, bits) {
-            Ok(()) => self.and(format_args!("{what} {value}"), fields),
+    /// As [`and`](Self::and), if `number` has no more than `bits` bits.
+    pub(super) fn and_fitting(
+        self,
+        what: &'static str,
+        number: u32,
+        bits: u32,
+        name: impl Display,
+        fields: Fields,
+    ) -> Self {
+        match fits(what, number, bits) {
+            Ok(()) => self.and(name, fields),
             Err(mistake) => self.wrong(mistake),
         }
     }
 
-    /// As [`and_within`](Self::and_within), of the bits of `mask`.
+    /// As [`and_fitting`](Self::and_fitting), named by field and value.
+    fn and_within(self, what: &'static str, value: u32, bits: u32, fields: Fields) -> Self {
+        self.and_fitting(what, value, bits, format_args!("{what} {value}"), fields)
+    }
+
+    /// As [`and_fitting`](Self::and_fitting), of the bits of `mask`.
     pub(super) fn and_masked(self, what: &'static str, value: u32, mask: u32, bits: u32, fields: Fields) -> Self {
-        match fits(what, value | mask, bits) {
-            Ok(()) => self.and(format_args!("{what} {value:#x} of {mask:#x}"), fields),
-            Err(mistake) => self.wrong(mistake),
-        }
+        self.and_fitting(what, value | mask, bits, format_args!("{what} {value:#x} of {mask:#x}"), fields)
     }
 
     /// Destination MAC address.
@@ -211,70 +222,11 @@ impl FlowMatch {
         self.and(format_args!("source MAC address {mac}"), fields)
     }
 
-    /// EtherType, after VLAN tags.
-    pub fn ethertype(self, ethertype: u16) -> Self {
-        self.and(format_args!("EtherType {ethertype:#06x}"), Fields::none().ethertype(ethertype))
-    }
-
-    /// VLAN of the outer tag, a C-VLAN tag (802.1Q), 12 bits.
-    pub fn vlan(self, vlan: u16) -> Self {
-        let fields = Fields::none().outer(|set, mask| {
-            set.w().cvlan_tag(true).first_vid(if mask { 0xfff } else { vlan & 0xfff });
-        });
-        self.and_within("VLAN", vlan.into(), 12, fields)
-    }
-
-    /// VLAN of the outer tag, an S-VLAN tag (802.1ad), 12 bits.
-    pub fn service_vlan(self, vlan: u16) -> Self {
-        let fields = Fields::none().outer(|set, mask| {
-            set.w().svlan_tag(true).first_vid(if mask { 0xfff } else { vlan & 0xfff });
-        });
-        let fields = fields.outer(|set, mask| {
-            if mask {
-                set.w().cvlan_tag(true);
-            }
-        });
-        self.and_within("service VLAN", vlan.into(), 12, fields)
-    }
-
-    /// VLAN of the tag inside the outer one, a C-VLAN tag, 12 bits.
-    pub fn inner_vlan(self, vlan: u16) -> Self {
-        let fields = Fields::none().misc(|set, mask| {
-            set.w().outer_second_cvlan_tag(true).outer_second_vid(if mask { 0xfff } else { vlan & 0xfff });
-        });
-        self.and_within("inner VLAN", vlan.into(), 12, fields)
-    }
-
-    /// VLAN of the tag inside the outer one, an S-VLAN tag, 12 bits.
-    pub fn inner_service_vlan(self, vlan: u16) -> Self {
-        let fields = Fields::none().misc(|set, mask| {
-            set.w().outer_second_svlan_tag(true).outer_second_vid(if mask { 0xfff } else { vlan & 0xfff });
-        });
-        let fields = fields.misc(|set, mask| _ = set.w().outer_second_cvlan_tag(mask));
-        self.and_within("inner service VLAN", vlan.into(), 12, fields)
-    }
-
-    /// Priority of the outer VLAN tag, 3 bits. Of priority 0 with [`vlan`](Self::vlan) or
-    /// [`service_vlan`](Self::service_vlan).
-    pub fn vlan_priority(self, priority: u8) -> Self {
-        let fields =
-            Fields::of(Header::VlanTag).outer(|set, mask| _ = set.w().first_prio(if mask { 7 } else { priority & 7 }));
-        self.and_within("VLAN priority", priority.into(), 3, fields)
-    }
-
     /// Drop eligibility (DEI) of the outer VLAN tag. Where it is not set with [`vlan`](Self::vlan) or
     /// [`service_vlan`](Self::service_vlan).
     pub fn vlan_dei(self, is_eligible: bool) -> Self {
         let fields = Fields::of(Header::VlanTag).outer(|set, mask| _ = set.w().first_cfi(mask || is_eligible));
         self.and(format_args!("VLAN DEI {}", u8::from(is_eligible)), fields)
-    }
-
-    /// Priority of the tag inside the outer one, a C-VLAN tag, 3 bits.
-    pub fn inner_vlan_priority(self, priority: u8) -> Self {
-        let fields = Fields::none().misc(|set, mask| {
-            set.w().outer_second_cvlan_tag(true).outer_second_prio(if mask { 7 } else { priority & 7 });
-        });
-        self.and_within("inner VLAN priority", priority.into(), 3, fields)
     }
 
     /// Drop eligibility (DEI) of the tag inside the outer one, a C-VLAN tag.
@@ -352,11 +304,7 @@ impl FlowMatch {
             let what = "mask of an address of this version of IP";
             return self.wrong(Invalid::NotA { what, given: mask.to_string(), mend: None });
         }
-        let (mask_bytes, ip_bytes) = (octets(mask), octets(ip));
-        let value: [u8; 16] = std::array::from_fn(|at| ip_bytes[at] & mask_bytes[at]);
-        let fields = Fields::none().outer(|set, is_mask| put(set, address(if is_mask { mask_bytes } else { value })));
-        let ethertype = if ip.is_ipv4() { IPV4 } else { IPV6 };
-        self.and(format_args!("{what} {ip} of {mask}"), fields.ethertype(ethertype))
+        self.and_address(format_args!("{what} {ip} of {mask}"), ip, octets(mask), put)
     }
 
     fn net(
@@ -366,41 +314,26 @@ impl FlowMatch {
         prefix: u8,
         put: impl Fn(&mut FteMatchSetLyr24, Ipv6LayoutIpv4LayoutAuto),
     ) -> Self {
-        let (bits, ethertype) = if ip.is_ipv4() { (IPV4_BITS, IPV4) } else { (IPV6_BITS, IPV6) };
+        let bits = if ip.is_ipv4() { IPV4_BITS } else { IPV6_BITS };
         if prefix > bits {
             let of = if ip.is_ipv4() { "an IPv4 address" } else { "an IPv6 address" };
             return self.wrong(Invalid::out_of_range("prefix", prefix.into(), 0..=bits.into(), of));
         }
-        let (mask, ip_bytes) = (prefix_mask(prefix, bits), octets(ip));
+        self.and_address(format_args!("{what} {ip}/{prefix}"), ip, prefix_mask(prefix, bits), put)
+    }
+
+    /// As [`and`](Self::and), with an address that is `ip` in the bits of `mask`.
+    fn and_address(
+        self,
+        name: impl Display,
+        ip: IpAddr,
+        mask: [u8; 16],
+        put: impl Fn(&mut FteMatchSetLyr24, Ipv6LayoutIpv4LayoutAuto),
+    ) -> Self {
+        let ip_bytes = octets(ip);
         let value: [u8; 16] = std::array::from_fn(|at| ip_bytes[at] & mask[at]);
         let fields = Fields::none().outer(|set, is_mask| put(set, address(if is_mask { mask } else { value })));
-        self.and(format_args!("{what} {ip}/{prefix}"), fields.ethertype(ethertype))
-    }
-
-    /// IP protocol, after extension headers. Protocol 0 with [`ipv4`](Self::ipv4) or [`ipv6`](Self::ipv6), as the other
-    /// fields of IP of either version.
-    pub fn protocol(self, protocol: u8) -> Self {
-        self.and(format_args!("IP protocol {protocol}"), Fields::of(Header::Ip).protocol(protocol))
-    }
-
-    /// Differentiated services code point, 6 bits.
-    pub fn dscp(self, dscp: u8) -> Self {
-        let fields =
-            Fields::of(Header::Ip).outer(|set, mask| _ = set.w().ip_dscp(if mask { 0x3f } else { dscp & 0x3f }));
-        self.and_within("DSCP", dscp.into(), 6, fields)
-    }
-
-    /// Explicit congestion notification, 2 bits.
-    pub fn ecn(self, ecn: u8) -> Self {
-        let fields = Fields::of(Header::Ip).outer(|set, mask| _ = set.w().ip_ecn(if mask { 3 } else { ecn & 3 }));
-        self.and_within("ECN", ecn.into(), 2, fields)
-    }
-
-    /// Time to live of IPv4, or hop limit of IPv6.
-    pub fn hop_limit(self, hops: u8) -> Self {
-        let fields =
-            Fields::of(Header::Ip).outer(|set, mask| _ = set.w().ttl_hoplimit(if mask { u8::MAX } else { hops }));
-        self.and(format_args!("hop limit {hops}"), fields)
+        self.and(name, fields.ethertype(if ip.is_ipv4() { IPV4 } else { IPV6 }))
     }
 
     /// Fragments of IP packets, or all that is none. Only the first fragment has ports, and cards do not look for them
@@ -416,10 +349,7 @@ impl FlowMatch {
         let number = l4.number() & 3;
         let fields =
             Fields::none().outer(|set, mask| _ = set.w().l4_type(L4Type::from_number(if mask { 3 } else { number })));
-        match fits("L4 type", l4.number(), 2) {
-            Ok(()) => self.and(format_args!("L4 type {l4}"), fields),
-            Err(mistake) => self.wrong(mistake),
-        }
+        self.and_fitting("L4 type", l4.number(), 2, format_args!("L4 type {l4}"), fields)
     }
 
     /// As [`l4_type`](Self::l4_type), of more types: ICMP, of either version of IP.
@@ -427,10 +357,7 @@ impl FlowMatch {
         let number = l4.number() & 0xf;
         let fields = Fields::none()
             .outer(|set, mask| _ = set.w().l4_type_ext(L4TypeExt::from_number(if mask { 0xf } else { number })));
-        match fits("extended L4 type", l4.number(), 4) {
-            Ok(()) => self.and(format_args!("extended L4 type {l4}"), fields),
-            Err(mistake) => self.wrong(mistake),
-        }
+        self.and_fitting("extended L4 type", l4.number(), 4, format_args!("extended L4 type {l4}"), fields)
     }
 
     /// TCP packets.
@@ -441,18 +368,6 @@ impl FlowMatch {
     /// UDP packets.
     pub fn udp(self) -> Self {
         self.and("UDP", Fields::none().protocol(UDP))
-    }
-
-    /// Source port of TCP.
-    pub fn tcp_source_port(self, port: u16) -> Self {
-        let fields = Fields::none().outer(|set, mask| _ = set.w().tcp_sport(if mask { u16::MAX } else { port }));
-        self.and(format_args!("TCP source port {port}"), fields.protocol(TCP))
-    }
-
-    /// Destination port of TCP.
-    pub fn tcp_destination_port(self, port: u16) -> Self {
-        let fields = Fields::none().outer(|set, mask| _ = set.w().tcp_dport(if mask { u16::MAX } else { port }));
-        self.and(format_args!("TCP destination port {port}"), fields.protocol(TCP))
     }
 
     /// Flags of TCP, from FIN (bit 0) to NS (bit 8): those of `mask` are as in `flags`.
@@ -466,36 +381,24 @@ impl FlowMatch {
         }
     }
 
-    /// Source port of UDP.
-    pub fn udp_source_port(self, port: u16) -> Self {
-        let fields = Fields::none().outer(|set, mask| _ = set.w().udp_sport(if mask { u16::MAX } else { port }));
-        self.and(format_args!("UDP source port {port}"), fields.protocol(UDP))
-    }
-
-    /// Destination port of UDP.
-    pub fn udp_destination_port(self, port: u16) -> Self {
-        let fields = Fields::none().outer(|set, mask| _ = set.w().udp_dport(if mask { u16::MAX } else { port }));
-        self.and(format_args!("UDP destination port {port}"), fields.protocol(UDP))
-    }
-
     /// Frames in VXLAN of network `vni`, 24 bits. What is in them: [`inner`](Self::inner).
     pub fn vxlan(self, vni: u32) -> Self {
         self.vxlan_at(VXLAN_PORT, vni)
     }
 
+    /// As [`vxlan`](Self::vxlan), for what is `value` in the bits of `mask`.
+    pub fn vxlan_masked(self, value: u32, mask: u32) -> Self {
+        self.vxlan_at_masked(VXLAN_PORT, value, mask)
+    }
+
     /// As [`vxlan`](Self::vxlan), at a UDP port that is one of VXLAN by a [`VxlanPort`](crate::objects::VxlanPort).
     pub fn vxlan_at(self, port: u16, vni: u32) -> Self {
-        let fields = Fields::none()
-            .datagram(port)
-            .misc(|set, mask| _ = set.w().vxlan_vni(if mask { 0xff_ffff } else { vni & 0xff_ffff }));
-        self.and_within("VXLAN network", vni, 24, fields)
+        self.and_within(VXLAN_NETWORK, vni, 24, vxlan_network(port, Bits::of(vni, u32::MAX, 24)))
     }
 
     /// As [`vxlan_at`](Self::vxlan_at), of networks that are `vni` in the bits of `mask`.
     pub fn vxlan_at_masked(self, port: u16, vni: u32, mask: u32) -> Self {
-        let bits = Bits::of(vni, mask, 24);
-        let fields = Fields::none().datagram(port).misc(|set, is_mask| _ = set.w().vxlan_vni(bits.part(is_mask)));
-        self.and_masked("VXLAN network", vni, mask, 24, fields)
+        self.and_masked(VXLAN_NETWORK, vni, mask, 24, vxlan_network(port, Bits::of(vni, mask, 24)))
     }
 
     /// Word 0 to 3 of the header of a tunnel (VXLAN, GENEVE or GRE), its first byte in the upper bits: those of `mask`
@@ -599,6 +502,10 @@ impl FlowMatch {
             None => Ok(()),
         }
     }
+}
+
+fn vxlan_network(port: u16, bits: Bits) -> Fields {
+    Fields::none().datagram(port).misc(|set, mask| _ = set.w().vxlan_vni(bits.part(mask)))
 }
 
 fn masked(mac: Mac, mask: Mac, is_mask: bool) -> [u8; 6] {
