@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_dv::discovery::{DeviceName, RdmaGid, Sysfs};
 use mlx5_dv::objects::AddressPath;
 use mlx5_dv::{Device, Gid, Mac, Options};
 use mlx5_neighbours::{Neighbours, Network, address_of, kernel};
@@ -11,8 +10,6 @@ use mlx5_open::program;
 
 use crate::pingpong::Failure;
 
-/// The port of the examples' devices.
-const PORT: u8 = 1;
 /// Index of the GID of a VLAN: behind those that a port has without.
 const VLAN_GID: u16 = 2;
 /// Timeout of address resolution.
@@ -83,15 +80,9 @@ impl Host {
         if let Some(neighbours) = &self.neighbours {
             return Ok(Some(neighbours.resolve(address, PATIENCE)?));
         }
-        match self.kernel_gid(gid_index)? {
+        match kernel::gid_at(&self.device, gid_index) {
             Some(gid) => Ok(Some(kernel::resolve(&gid, address, PATIENCE)?)),
             None => Ok(None),
         }
-    }
-
-    /// The kernel's entry of the GID at `index`; `None` for an owned function.
-    fn kernel_gid(&self, index: u16) -> Result<Option<RdmaGid>, Failure> {
-        let DeviceName::Devx(name) = self.device.name().parse()? else { return Ok(None) };
-        Ok(Sysfs::default().gids(&name, PORT).into_iter().find(|gid| gid.index == index))
     }
 }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use mlx5_dv::Mac;
-use mlx5_dv::discovery::RdmaGid;
+use mlx5_dv::discovery::{DeviceName, RdmaGid, Sysfs};
+use mlx5_dv::{Device, Mac};
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
@@ -20,6 +20,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Error;
 
+/// The port of a device: functions of these cards have one.
+const PORT: u8 = 1;
 /// Multicast group of changes to the neighbour table: `RTNLGRP_NEIGH`.
 const NEIGHBOUR_GROUP: u32 = 3;
 /// The kernel resolves an address when something is sent to it: a datagram to the discard service (RFC 863).
@@ -28,6 +30,13 @@ const DISCARD: u16 = 9;
 const RETRY: Duration = Duration::from_secs(1);
 /// How long the kernel may take to answer a request about its tables.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The kernel's entry of the GID at `index` of `device`. `None`: there is none, or the program owns the function, of
+/// which the kernel knows nothing.
+pub fn gid_at(device: &Device, index: u16) -> Option<RdmaGid> {
+    let Ok(DeviceName::Devx(name)) = device.name().parse() else { return None };
+    Sysfs::default().gids(&name, PORT).into_iter().find(|gid| gid.index == index)
+}
 
 /// The MAC address in packets from the GID `from` to `address`: that of `address`, or of the gateway to it.
 ///

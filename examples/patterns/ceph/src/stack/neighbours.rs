@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use mlx5_dv::discovery::{DeviceName, RdmaGid, Sysfs};
+use mlx5_dv::discovery::RdmaGid;
 use mlx5_dv::objects::AddressPath;
 use mlx5_dv::{Device, Mac};
 use mlx5_neighbours::{Error, address_of, kernel};
 
-/// The port of a device.
-const PORT: u8 = 1;
 /// How long the kernel is waited for at a time: other streams wait, too.
 const GLANCE: Duration = Duration::from_millis(1);
 
@@ -43,13 +41,7 @@ pub struct KernelNeighbours {
 impl KernelNeighbours {
     /// Of the GID at `gid_index` of `device`.
     pub fn new(device: &Device, gid_index: u8) -> Self {
-        let from = match device.name().parse() {
-            Ok(DeviceName::Devx(name)) => {
-                let gids = Sysfs::default().gids(&name, PORT);
-                gids.into_iter().find(|gid| gid.index == u16::from(gid_index))
-            }
-            _ => None,
-        };
+        let from = kernel::gid_at(device, gid_index.into());
         KernelNeighbours { from, own: device.gids().iter().map(|gid| gid.address.octets()).collect() }
     }
 }
