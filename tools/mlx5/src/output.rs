@@ -26,6 +26,11 @@ pub fn usage(text: impl ToString) -> Failure {
     Usage(text.to_string()).into()
 }
 
+/// The error of a flag that has nothing to act on. `needs` says what it would need.
+pub fn useless(flag: &str, needs: &str) -> Failure {
+    usage(format!("{flag} does nothing here: {needs}"))
+}
+
 /// The exit status for `error`.
 fn status(error: &Failure) -> u8 {
     let is_usage = error.is::<Usage>()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mlx5_neighbours::Network;
 use mlx5_prm::values::PathMtu;
 
-use crate::output::{Failure, usage};
+use crate::output::{Failure, usage, useless};
 
 /// Most messages on a queue pair, as perftest's: a number of 31 bits.
 const MOST_MESSAGES: u64 = i32::MAX as u64;
@@ -173,7 +173,7 @@ impl Arguments {
 
     /// Checks that each flag has something to act on. What perftest takes although it says nothing is taken, too.
     fn check_use(&self) -> Result<(), Failure> {
-        let refused = |flag: &str, needs: &str| Err(usage(format!("{flag} does nothing here: {needs}")));
+        let refused = |flag, needs| Err(useless(flag, needs));
         let (sends, fetches) = (self.operation == Operation::Send, self.operation.fetches());
         match self {
             _ if self.port.is_some() && self.host.is_none() && !self.listen => {

@@ -12,7 +12,7 @@ use mlx5_dv::{Device, Mac};
 use mlx5_open::Sim;
 
 use super::platform::{Platform, note};
-use crate::output::{Failure, print, print_json, usage};
+use crate::output::{Failure, print, print_json, usage, useless};
 use ends::{End, Load};
 use mode::Mode;
 use report::Row;
@@ -94,7 +94,7 @@ impl Arguments {
 
     /// Checks that each flag has something to act on.
     fn check_use(&self) -> Result<(), Failure> {
-        let refused = |flag: &str, needs: &str| Err(usage(format!("{flag} does nothing here: {needs}")));
+        let refused = |flag, needs| Err(useless(flag, needs));
         match self {
             _ if self.to.is_some() && !self.mode.sends_first() => refused("--to", "tx and lat alone send to it"),
             _ if self.to.is_some() && self.has_both_ends() => refused("--to", "both ends are in this process"),
