@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mlx5_prm::caps::{CmdHcaCap, RoceCap};
 use mlx5_prm::cmd::{
@@ -14,7 +14,7 @@ use mlx5_prm::ctx::{Eqc, RoceAddrLayout};
 use mlx5_prm::reg::{AnStatus, PortCounterGroup};
 
 use crate::access::owned::{BroughtUp, Owned, bring_up, port};
-use crate::access::{Access, AsyncEvent, Function, Options, RawCommand, SafeCommand, devx, hca_cap};
+use crate::access::{Access, AsyncEvents, Function, Options, RawCommand, SafeCommand, devx, hca_cap};
 use crate::caps::{CapPage, Caps, FREE_RUNNING_ONLY, REAL_TIME_ONLY};
 use crate::clock::Clock;
 use crate::counters::{PcieCounters, PortCounters, VportCounters};
@@ -162,9 +162,9 @@ impl Device {
     }
 
     /// Subscribes to asynchronous events, as the card's event queue has them: see [`Access::async_events`]. A channel
-    /// that is not read in time loses events, which is logged; [`events`](Self::events) tells.
-    pub fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
-        self.access.async_events(None).events
+    /// that is not read in time loses events, which are [counted](AsyncEvents::take_lost).
+    pub fn async_events(&self) -> AsyncEvents {
+        self.access.async_events(None)
     }
 
     /// Subscribes to asynchronous events, as typed values with a descriptor for epoll.

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -199,7 +198,7 @@ impl Events {
             self.take_count();
             return Ok(Some(Event::WantedBack));
         }
-        let count = self.events.lost.swap(0, Ordering::AcqRel);
+        let count = self.events.take_lost();
         if count > 0 {
             self.take_count();
             return Ok(Some(Event::Lost { count }));

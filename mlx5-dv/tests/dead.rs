@@ -104,6 +104,6 @@ fn nobody_sleeps_on_a_card_that_is_dead_already() {
     std::thread::spawn(move || drop(told.send((queue.arm(false), queue.wait(Duration::MAX)))));
     let (armed, waited) = waits.recv_timeout(SOON).expect("it sleeps");
     assert!(matches!((&armed, &waited), (Err(Error::Dead(_)), Err(Error::Dead(_)))), "{armed:?} {waited:?}");
-    let late = device.async_events();
+    let late = device.async_events().events;
     assert_eq!(late.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "whoever listens late");
 }

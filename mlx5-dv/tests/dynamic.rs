@@ -353,7 +353,7 @@ fn a_connection_goes_on_though_the_target_has_heard_a_thousand_others() {
 fn a_wrong_access_key_fails_the_message_and_is_counted() {
     let sim = Sim::builder().build().unwrap();
     let device = sim.open(0).unwrap();
-    let events = device.async_events();
+    let events = device.async_events().events;
     let mut target = Target::new(&device, 7);
     let (mut initiator, _region) = initiator(&device);
     target.receiver.dct().arm_key_violation().unwrap();

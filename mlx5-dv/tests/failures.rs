@@ -188,7 +188,7 @@ fn a_card_that_vanishes_ends_every_wait() {
     let sim = sim();
     // Its commands could wait for a minute.
     let device = sim.open(0).unwrap();
-    let events = device.async_events();
+    let events = device.async_events().events;
     let swallow = Fault::CommandSwallowed { opcode: Some(Opcode::Nop.number() as u16) };
     sim.handle(0).faults().inject(swallow, Times::Always);
     let begin = Instant::now();
@@ -221,7 +221,7 @@ fn a_card_that_is_not_there_is_not_opened() {
 fn a_fatal_health_syndrome_is_a_death() {
     let sim = sim();
     let device = sim.open_with(0, hasty()).unwrap();
-    let events = device.async_events();
+    let events = device.async_events().events;
     sim.handle(0).faults().inject(Fault::Health { syndrome: 0x8 }, Times::Always);
     assert_eq!(events.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
     let death = device.death().expect("dead");
@@ -234,7 +234,7 @@ fn a_function_turned_off_is_a_death() {
     const CMDQ_ADDR_L_SZ: u64 = 0x14;
     let sim = sim();
     let device = sim.open_with(0, hasty()).unwrap();
-    let events = device.async_events();
+    let events = device.async_events().events;
     sim.handle(0).bar_write(CMDQ_ADDR_L_SZ, &(1u32 << 8).to_be_bytes());
     assert_eq!(events.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
     assert!(matches!(device.death(), Some(Error::Dead(Death::Disabled))), "{:?}", device.death());

@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use mlx5_dv::Error;
 use mlx5_dv::memory::RemoteAddress;
-use mlx5_dv::objects::{AccessFlags, Copying, DoorbellKind, MemoryRegion, Pd, UmrKeyOptions, WindowType};
+use mlx5_dv::objects::{
+    AccessFlags, Copying, CqOptions, DoorbellKind, InitAttributes, MemoryRegion, Pd, QpOptions, QueuePair, Srq,
+    SrqOptions, Uar, UmrKeyOptions, WindowType,
+};
 use mlx5_dv::queue::{
-    Binding, ConnectionId, Done, FastKey, FastWindow, Hub, HubDone, HubOptions, Left, RefusedReason, Side,
+    Binding, CompletionQueue, ConnectionId, Done, FastKey, FastWindow, Hub, HubDone, HubOptions, Left, RefusedReason,
+    Side,
 };
 use mlx5_open::Sim;
 use mlx5_open::virtual_time::World;
@@ -455,6 +459,53 @@ fn an_error_of_one_leaves_the_others_alone() {
 }
 
 /// What firmware refuses costs neither the context nor a buffer of the hub.
+/// Others' queue pairs may end in thousands, while the hub is not called.
+#[test]
+fn a_connection_whose_last_event_was_lost_leaves_at_once() {
+    const ENDS: u32 = 1100;
+    let world = World::new(1);
+    let card = world.simulated().card(Card::builder().strict(true)).unwrap();
+    let device = world.open(&card).unwrap();
+    let pd = Pd::alloc(&device).unwrap();
+    let mut hub: Hub<()> = Hub::new(&pd, options()).unwrap();
+    let ids = [(); 3].map(|()| hub.join(()).unwrap());
+    for id in ids {
+        let own = hub.local(id).unwrap();
+        hub.connect(id, &own).unwrap();
+    }
+    let uar = Uar::alloc(&device).unwrap();
+    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    let srq = Srq::create(&pd, SrqOptions::default().wqes(1)).unwrap();
+    let qp = QueuePair::create(&pd, &uar, cq.cq(), cq.cq(), QpOptions::default().srq(&srq)).unwrap();
+    let end_others = || {
+        for _ in 0..ENDS {
+            qp.init(&InitAttributes::default()).unwrap();
+            qp.to_error().unwrap();
+            qp.reset().unwrap();
+        }
+    };
+    let leave = |hub: &mut Hub<()>, id| {
+        world.clock().pause(Duration::from_millis(10));
+        let begin = world.clock().now();
+        hub.leave(id).unwrap();
+        world.clock().now() - begin
+    };
+    end_others();
+    // Its event is lost, as the hub has not taken those before it.
+    hub.to_error(ids[0]).unwrap();
+    let took = leave(&mut hub, ids[0]);
+    assert!(took < Duration::from_millis(100), "it waited for the event: {took:?}");
+    let lost = hub.lost_events();
+    assert!(lost > 0 && lost <= u64::from(ENDS), "{lost}");
+    // This one was well when others' events were lost: its own comes, and is waited for.
+    assert!(leave(&mut hub, ids[1]) < Duration::from_millis(100));
+    hub.to_error(ids[2]).unwrap();
+    assert!(leave(&mut hub, ids[2]) < Duration::from_millis(100));
+    assert_eq!((hub.lost_events(), hub.buffers().0), (lost, options().receives as usize));
+    drop((hub, qp, srq, cq, uar, pd, device));
+    assert_eq!(card.function(0).strict().take(), []);
+}
+
 #[test]
 fn a_reset_for_which_there_is_no_queue_pair_leaves_the_connection_as_it_is() {
     let world = World::new(1);

@@ -204,7 +204,7 @@ fn a_health_counter_that_stands_still_is_a_death() {
     let (stage, options) = (Stage::new(), Options::default());
     let patience = options.health_patience;
     let device = stage.open(options).unwrap();
-    let events = device.async_events();
+    let events = device.async_events().events;
     stage.pause(Duration::from_secs(600));
     assert!(device.death().is_none(), "the counter moves: {:?}", device.death());
     stage.inject(Fault::HealthCounterStopped, Times::Always);

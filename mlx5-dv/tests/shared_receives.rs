@@ -210,7 +210,7 @@ fn a_sender_waits_for_the_next_receive() {
 #[test]
 fn the_limit_event_comes_once_and_again_when_asked_for() {
     let mut stage = Stage::new();
-    let events = stage.device.async_events();
+    let events = stage.device.async_events().events;
     let mut pair = stage.pair(1);
     (0..8).for_each(|wr_id| stage.post(wr_id).unwrap());
     let srq = Arc::clone(stage.srq.srq());
@@ -236,7 +236,7 @@ fn the_limit_event_comes_once_and_again_when_asked_for() {
 fn messages_outlive_the_queue_pair_that_took_them() {
     for is_destroyed in [false, true] {
         let mut stage = Stage::new();
-        let events = stage.device.async_events();
+        let events = stage.device.async_events().events;
         let mut pair = stage.pair(1);
         (0..3).for_each(|wr_id| stage.post(wr_id).unwrap());
         pair.send(b"of old");

@@ -103,7 +103,7 @@ fn comes_up_over_the_socket_again_and_again() {
 fn a_killed_model_ends_every_wait() {
     let mut model = Model::start();
     let device = open(&model.socket(), hasty()).unwrap();
-    let events = device.async_events();
+    let events = device.async_events().events;
     let begin = Instant::now();
     let answered = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -192,7 +192,7 @@ fn messages_arrive_over_the_socket_until_the_model_is_killed_and_nothing_is_lost
 fn a_model_killed_while_nobody_asks_is_noticed() {
     let mut model = Model::start();
     let device = open(&model.socket(), hasty()).unwrap();
-    let events = device.async_events();
+    let events = device.async_events().events;
     model.child.kill().unwrap();
     assert!(matches!(events.recv_timeout(SOON), Err(std::sync::mpsc::RecvTimeoutError::Disconnected)));
     assert!(device.death().is_some());

@@ -547,7 +547,7 @@ fn a_queue_of_another_domain_is_out_of_reach() {
 #[test]
 fn the_limit_event_of_a_domain_s_queue_names_it() {
     let mut stage = Stage::new();
-    let events = stage.device.async_events();
+    let events = stage.device.async_events().events;
     let mut receiver = Receiver::new(&stage, &stage.domain, 7);
     let srq = Arc::clone(receiver.srq.srq());
     srq.arm_limit(RECEIVES as u16).unwrap();

@@ -126,6 +126,13 @@ pub struct AsyncEvents {
     pub lost: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }
 
+impl AsyncEvents {
+    /// How many events were dropped since this was last asked: they are behind those that the channel has now.
+    pub fn take_lost(&self) -> u64 {
+        self.lost.swap(0, std::sync::atomic::Ordering::AcqRel)
+    }
+}
+
 /// An asynchronous event. PRM "Event Queue Entry Format".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsyncEvent {

@@ -110,6 +110,11 @@ impl<T> Members<T> {
         Some(member)
     }
 
+    /// Calls `change` on all members.
+    pub(super) fn each_mut(&mut self, change: impl FnMut(&mut T)) {
+        self.slots.iter_mut().filter_map(|slot| slot.member.as_mut()).for_each(change);
+    }
+
     /// IDs of all members.
     pub(super) fn ids(&self) -> impl Iterator<Item = ConnectionId> {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.member.is_some());

@@ -7,18 +7,19 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
+use mlx5_prm::values::QpState;
 
 use super::batch::{ConnectionBatch, alone};
 use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED_CQES};
 use super::queues::MOST_SKIPPED;
 use super::receives::Receives;
 use super::setup::{self, Peer};
-use crate::access::AsyncEvent;
+use crate::access::AsyncEvents;
 use crate::deadline::Deadline;
 use crate::error::{Error, Invalid};
 use crate::memory::RemoteAddress;
@@ -47,6 +48,8 @@ struct Member<C> {
     fence: WrFlags,
     /// Whether the card has reported its last receive (SRQ_LAST_WQE).
     has_ended: bool,
+    /// Whether it may have, by an event that was lost.
+    may_have_ended: bool,
     /// Set once it is connected.
     send: Option<SendQueue<AnyDoorbell>>,
     qp: Arc<QueuePair>,
@@ -86,7 +89,8 @@ pub struct Hub<C> {
     /// After the queue, which holds the object, too.
     receives: Receives,
     cq: CompletionQueue,
-    events: mpsc::Receiver<AsyncEvent>,
+    events: AsyncEvents,
+    lost_events: u64,
     options: HubOptions,
     region: ExclusiveRegion,
     uar: Arc<Uar>,
@@ -142,6 +146,7 @@ impl<C> Hub<C> {
             shared,
             cq,
             events,
+            lost_events: 0,
             region,
             options,
             uar,
@@ -203,6 +208,13 @@ impl<C> Hub<C> {
     /// Number of buffers posted for receives, and of spare ones.
     pub fn buffers(&self) -> (usize, usize) {
         (self.receives.in_flight.in_flight().1, self.spare.len())
+    }
+
+    /// Number of the card's asynchronous events that were lost since the hub exists, as it was not called for too long
+    /// while there were many. Connections are none the worse: one that ended meanwhile is asked for its state when it
+    /// [leaves](Self::leave).
+    pub fn lost_events(&self) -> u64 {
+        self.lost_events
     }
 
     /// Number of connections.
@@ -269,6 +281,7 @@ impl<C> Hub<C> {
             in_flight,
             fence: WrFlags::empty(),
             has_ended: false,
+            may_have_ended: false,
             send: None,
             qp,
         });
@@ -579,6 +592,7 @@ impl<C> Hub<C> {
     /// its buffers in flight, which the card may still have, are leaked. [`Error::InvalidResponse`] as for
     /// [`poll`](Self::poll).
     pub fn leave(&mut self, connection: ConnectionId) -> Result<Left<C>, Error> {
+        self.find_out_whether_it_ended(connection)?;
         match self.member(connection)?.qp.to_error() {
             // The DMA of a dead card was stopped before its death became known.
             Err(error) if !error.is_dead() => return Err(error),
@@ -629,6 +643,20 @@ impl<C> Hub<C> {
         Ok((id, Left { context: (), done, buffers }))
     }
 
+    /// Asks the card for the state of a connection whose last event may have been lost: in ERR it was, and `drain` must
+    /// not wait for it; in another state it is still to come.
+    fn find_out_whether_it_ended(&mut self, connection: ConnectionId) -> Result<(), Error> {
+        self.take_events();
+        let member = self.member(connection)?;
+        if member.may_have_ended && !member.has_ended {
+            let is_in_error = member.qp.query().is_ok_and(|status| status.state == QpState::Err);
+            if let Some(member) = self.members.get_mut(connection) {
+                (member.has_ended, member.may_have_ended) = (is_in_error, false);
+            }
+        }
+        Ok(())
+    }
+
     /// Posts a work request, which is flushed, if quiet ones of `connection`, which is in error, may be done: the card
     /// does not report those.
     fn report_quiet(&mut self, connection: ConnectionId) {
@@ -668,11 +696,16 @@ impl<C> Hub<C> {
     }
 
     fn take_events(&mut self) {
-        for event in self.events.try_iter().filter(|event| event.event_type == EventType::SrqLastWqe) {
+        for event in self.events.events.try_iter().filter(|event| event.event_type == EventType::SrqLastWqe) {
             let qpn = QpEvent::read(&event.data).map_or(0, |event| event.qp_srq_n());
             if let Some(member) = self.by_qpn.get(&qpn).and_then(|id| self.members.get_mut(*id)) {
                 member.has_ended = true;
             }
+        }
+        let lost = self.events.take_lost();
+        if lost > 0 {
+            self.lost_events += lost;
+            self.members.each_mut(|member| member.may_have_ended = true);
         }
     }
 }
