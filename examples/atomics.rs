@@ -101,19 +101,15 @@ impl End {
 
     /// Adds to the remote number; returns its previous value.
     fn fetch_add(&mut self, remote: RemoteAddress, add: u64) -> Result<u64, Failure> {
-        self.connection.fetch_add_blocking(self.region.buffer(0..8)?, remote, add, PATIENCE)?;
-        Ok(self.found())
+        let (found, _) = self.connection.fetch_add_blocking(self.region.buffer(0..8)?, remote, add, PATIENCE)?;
+        Ok(found)
     }
 
     /// Swaps the remote number if it equals `compare`; returns its previous value.
     fn compare_swap(&mut self, remote: RemoteAddress, compare: u64, swap: u64) -> Result<u64, Failure> {
-        self.connection.compare_swap_blocking(self.region.buffer(0..8)?, remote, compare, swap, PATIENCE)?;
-        Ok(self.found())
-    }
-
-    /// What an atomic found.
-    fn found(&self) -> u64 {
-        self.region.pd().device().caps().atomic_order().number(self.bytes(0))
+        let buffer = self.region.buffer(0..8)?;
+        let (found, _) = self.connection.compare_swap_blocking(buffer, remote, compare, swap, PATIENCE)?;
+        Ok(found)
     }
 
     fn bytes(&self, at: usize) -> [u8; 8] {

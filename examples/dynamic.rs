@@ -289,7 +289,5 @@ fn write_and_add(end: &mut End, to: &DcTarget, memory: RemoteAddress, round: u64
     let number = RemoteAddress { addr: memory.addr + LENGTH as u64, ..memory };
     end.initiator.fetch_add(to, end.region.buffer(OWN..OWN + 8)?, number, 1)?;
     let buffer = complete(&mut end.initiator)??.ok_or("no buffer")?;
-    let mut added = [0; 8];
-    buffer.read(0, &mut added);
-    Ok(u64::from_ne_bytes(added))
+    Ok(buffer.found())
 }

@@ -451,10 +451,7 @@ fn write_numbers(end: &mut End, numbers: [RemoteAddress; 2], value: u64) -> Resu
 fn change(end: &mut End, [added, swapped]: [RemoteAddress; 2], round: u64) -> Result<(), Failure> {
     for work in [Work::FetchAdd(added, 1), Work::CompareSwap(swapped, [round, round + 1])] {
         let buffer = end.complete(work, end.region.buffer(OWN..OWN + 8)?)?;
-        let mut found = [0; 8];
-        buffer.read(0, &mut found);
-        let found = end.region.pd().device().caps().atomic_order().number(found);
-        is("what an atomic found", &found, &round)?;
+        is("what an atomic found", &buffer.found(), &round)?;
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mlx5_dv::objects::{AccessFlags, InitAttributes, MemoryRegion};
-use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, PostError, RemoteAddress, WorkError, WrFlags};
+use mlx5_dv::objects::{AccessFlags, Buffer, InitAttributes, MemoryRegion};
+use mlx5_dv::queue::{Connection, ConnectionOptions, Done, Operation, PostError, RemoteAddress, WorkError, WrFlags};
 use mlx5_dv::{AtomicOrder, Error};
 use mlx5_prm::caps::AtomicCaps;
 use mlx5_prm::cqe::CqeSyndrome;
@@ -203,26 +203,57 @@ fn big_endian() -> Card {
 #[test]
 fn a_card_without_the_host_s_order_tells_big_endian_what_numbers_were() {
     let card = big_endian();
-    let order = card.device.caps().atomic_order();
-    assert_eq!(order, AtomicOrder::BigEndian);
+    assert_eq!(card.device.caps().atomic_order(), AtomicOrder::BigEndian);
     let (mut a, b) = pair_of(&card, &with_atomics());
     let (ours, theirs) = (region(&card), region(&card));
     let remote = theirs.remote_at(64);
-    let found = |ours: &MemoryRegion| {
-        let mut bytes = [0; 8];
-        ours.read(0, &mut bytes);
-        order.number(bytes)
-    };
     theirs.write(64, &0x0102_0304_0506_07f8_u64.to_ne_bytes());
     a.fetch_add(remote, 0x10, &ours);
     assert_eq!(number(&ours, 0), 0x0102_0304_0506_07f8_u64.to_be());
-    assert_eq!(found(&ours), 0x0102_0304_0506_07f8);
+    assert_eq!(ours.found::<u64>(0), 0x0102_0304_0506_07f8);
     assert_eq!(number(&theirs, 64), 0x0102_0304_0506_0808, "what is in memory is in the order of its host");
     a.compare_swap(remote, 0x0102_0304_0506_0808, 7, &ours);
-    assert_eq!((found(&ours), number(&theirs, 64)), (0x0102_0304_0506_0808, 7));
+    assert_eq!((ours.found(0), number(&theirs, 64)), (0x0102_0304_0506_0808_u64, 7));
     drop((a, b, ours, theirs));
     card.end();
     assert_eq!(Card::new().device.caps().atomic_order(), AtomicOrder::Host);
+}
+
+#[test]
+fn what_owners_of_buffers_say_was_found_is_right_in_either_order() {
+    for card in [Card::new(), big_endian()] {
+        let mut options = ConnectionOptions::default();
+        options.remote_access |= AccessFlags::REMOTE_ATOMIC;
+        let mut a = Connection::new(&card.pd, options.clone()).unwrap();
+        let mut b = Connection::new(&card.pd, options).unwrap();
+        a.connect(&b.local().unwrap()).unwrap();
+        b.connect(&a.local().unwrap()).unwrap();
+        let (ours, theirs) = (region(&card), region(&card));
+        let (remote, first) = (theirs.remote_at(64), 0x0102_0304_0506_07f8_u64);
+        theirs.write(64, &first.to_ne_bytes());
+        let (found, buffer) = a.fetch_add_blocking(ours.buffer(8..16).unwrap(), remote, 1, SOON).unwrap();
+        assert_eq!((found, buffer.found()), (first, first));
+        let (found, buffer) = a.compare_swap_blocking(buffer, remote, first + 1, first + 2, SOON).unwrap();
+        assert_eq!(found, first + 1);
+        // By completions, one of which tells of a quiet one, too.
+        let mut batch = a.batch();
+        batch.quiet();
+        let quiet = batch.fetch_add(buffer, remote, 1).unwrap();
+        batch.signalled();
+        let swap = batch.compare_swap(ours.buffer(16..24).unwrap(), remote, first + 3, first + 4).unwrap();
+        let write = batch.write(ours.buffer(24..40).unwrap(), theirs.remote()).unwrap();
+        batch.ring();
+        let done: Vec<_> = (0..3).map(|_| a.wait(SOON).unwrap()).collect();
+        let found = done.iter().map(|done| (done.ticket, done.found()));
+        assert!(found.eq([(quiet, Some(first + 2)), (swap, Some(first + 3)), (write, None)]));
+        assert_eq!(done[0].found::<u32>(), None, "it has eight bytes");
+        drop((a, b, buffers(done), ours, theirs));
+        card.end();
+    }
+}
+
+fn buffers(done: Vec<Done>) -> Vec<Buffer> {
+    done.into_iter().filter_map(|done| done.buffer).collect()
 }
 
 #[test]
@@ -235,8 +266,8 @@ fn a_connection_lends_the_buffer_for_what_was_there() {
     a.connect(&b.local().unwrap()).unwrap();
     b.connect(&a.local().unwrap()).unwrap();
     let (ours, theirs) = (region(&card), region(&card));
-    let buffer = a.fetch_add_blocking(ours.buffer(8..16).unwrap(), theirs.remote(), 9, SOON).unwrap().unwrap();
-    let buffer = a.compare_swap_blocking(buffer, theirs.remote(), 9, 1 << 40, SOON).unwrap().unwrap();
+    let (_, buffer) = a.fetch_add_blocking(ours.buffer(8..16).unwrap(), theirs.remote(), 9, SOON).unwrap();
+    let (_, buffer) = a.compare_swap_blocking(buffer, theirs.remote(), 9, 1 << 40, SOON).unwrap();
     assert_eq!((number(&ours, 8), number(&theirs, 0)), (9, 1 << 40));
     let refused = a.fetch_add(ours.buffer(16..20).unwrap(), theirs.remote(), 1).unwrap_err();
     assert!(refused.to_string().contains("an atomic needs an 8-byte element, got 4 bytes"), "{refused}");

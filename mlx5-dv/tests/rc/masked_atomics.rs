@@ -47,21 +47,18 @@ impl Stage {
     /// What was there, and whether its neighbours stayed.
     fn swap<N: MaskedNumber>(&mut self, swap: MaskedSwap<N>) -> N {
         let buffer = self.ours.buffer(AT..AT + N::BYTES).unwrap();
-        self.a.masked_compare_swap_blocking(buffer, self.theirs.remote_at(AT), swap, SOON).unwrap();
-        self.found()
+        self.a.masked_compare_swap_blocking(buffer, self.theirs.remote_at(AT), swap, SOON).unwrap().0
     }
 
     fn add<N: MaskedNumber>(&mut self, add: N, boundaries: N) -> N {
         let buffer = self.ours.buffer(AT..AT + N::BYTES).unwrap();
         let add = MaskedAdd { add, boundaries };
-        self.a.masked_fetch_add_blocking(buffer, self.theirs.remote_at(AT), add, SOON).unwrap();
-        self.found()
-    }
-
-    fn found<N: MaskedNumber>(&self) -> N {
+        let (found, _) = self.a.masked_fetch_add_blocking(buffer, self.theirs.remote_at(AT), add, SOON).unwrap();
         let mut bytes = vec![0; N::BYTES];
         self.ours.read(AT, &mut bytes);
-        N::found(&bytes, self.card.device.caps().atomic_order()).unwrap()
+        assert!(N::found(&bytes, self.card.device.caps().atomic_order()).is_some());
+        assert!(N::found(&bytes[1..], AtomicOrder::Host).is_none(), "of another length");
+        found
     }
 
     /// The remote's memory, as its CPU sees it.

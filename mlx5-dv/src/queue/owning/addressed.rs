@@ -123,8 +123,8 @@ impl<R: Receiver> ConnectionBatch<'_, AddressedMessages<R>> {
         self.post_all(buffers, |batch, id, flags, elements| unsafe { batch.read(id, flags, to, remote, elements) })
     }
 
-    /// ATOMIC fetch and add to the number at `remote`. The old value is written to `buffer`, of eight bytes. Errors:
-    /// [`Refused`], with the buffer.
+    /// ATOMIC fetch and add to the number at `remote`. The old value is written to `buffer`, of eight bytes, for
+    /// [`Done::found`](crate::queue::Done::found). Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn fetch_add(
         &mut self,
@@ -272,8 +272,8 @@ macro_rules! addressed_calls {
                 alone!(self.batch(), read(to, buffer, remote))
             }
 
-            /// ATOMIC fetch and add to the number at `remote`. The old value is written to `buffer`, of eight bytes.
-            /// Errors: [`Refused`], with the buffer.
+            /// ATOMIC fetch and add to the number at `remote`. The old value is written to `buffer`, of eight bytes,
+            /// for [`Done::found`](crate::queue::Done::found). Errors: [`Refused`], with the buffer.
             #[inline]
             pub fn fetch_add(
                 &mut self,

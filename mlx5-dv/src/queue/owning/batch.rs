@@ -398,7 +398,7 @@ impl ConnectionBatch<'_> {
     }
 
     /// ATOMIC compare and swap of the number at `remote`, as [`SendBatch::compare_swap`]. The old value is written to
-    /// `buffer`, of eight bytes. Errors: [`Refused`], with the buffer.
+    /// `buffer`, of eight bytes, for [`Done::found`](crate::queue::Done::found). Errors: [`Refused`], with the buffer.
     #[inline(always)]
     pub fn compare_swap(
         &mut self,
@@ -415,7 +415,7 @@ impl ConnectionBatch<'_> {
     }
 
     /// ATOMIC fetch and add to the number at `remote`, as [`SendBatch::fetch_add`]. The old value is written to
-    /// `buffer`, of eight bytes. Errors: [`Refused`], with the buffer.
+    /// `buffer`, of eight bytes, for [`Done::found`](crate::queue::Done::found). Errors: [`Refused`], with the buffer.
     #[inline(always)]
     pub fn fetch_add(&mut self, buffer: Buffer, remote: RemoteAddress, add: u64) -> Result<Ticket, Refused> {
         let segment = buffer.segment();

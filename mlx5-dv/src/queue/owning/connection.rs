@@ -17,6 +17,7 @@ use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, WorkError};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
+use crate::queue::send::masked::MaskedNumber;
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
 
@@ -349,7 +350,7 @@ impl Connection {
 
     /// ATOMIC compare and swap of the number at `remote`, as
     /// [`SendBatch::compare_swap`](crate::queue::SendBatch::compare_swap). The old value is written to `buffer`, of
-    /// eight bytes. Errors: [`Refused`], with the buffer.
+    /// eight bytes, for [`Done::found`]. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn compare_swap(
         &mut self,
@@ -363,7 +364,7 @@ impl Connection {
 
     /// ATOMIC fetch and add to the number at `remote`, as
     /// [`SendBatch::fetch_add`](crate::queue::SendBatch::fetch_add). The old value is written to `buffer`, of
-    /// eight bytes. Errors: [`Refused`], with the buffer.
+    /// eight bytes, for [`Done::found`]. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn fetch_add(&mut self, buffer: Buffer, remote: RemoteAddress, add: u64) -> Result<Ticket, Refused> {
         alone!(self.batch(), fetch_add(buffer, remote, add))
@@ -380,7 +381,8 @@ impl Connection {
         self.finish(ticket, timeout).map(|(_, buffer)| buffer)
     }
 
-    /// As [`compare_swap`](Self::compare_swap), and waits for the old value. Errors: [`WaitError`].
+    /// As [`compare_swap`](Self::compare_swap), and waits for the old value, which is returned with the buffer. Errors:
+    /// [`WaitError`].
     pub fn compare_swap_blocking(
         &mut self,
         buffer: Buffer,
@@ -388,21 +390,34 @@ impl Connection {
         compare: u64,
         swap: u64,
         timeout: Duration,
-    ) -> Result<Option<Buffer>, WaitError> {
+    ) -> Result<(u64, Buffer), WaitError> {
         let ticket = self.compare_swap(buffer, remote, compare, swap);
-        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+        self.finish_atomic(ticket, timeout)
     }
 
-    /// As [`fetch_add`](Self::fetch_add), and waits for the old value. Errors: [`WaitError`].
+    /// Waits for the atomic `ticket`, and for the number that it found.
+    pub(super) fn finish_atomic<N: MaskedNumber>(
+        &mut self,
+        ticket: Result<Ticket, Refused>,
+        timeout: Duration,
+    ) -> Result<(N, Buffer), WaitError> {
+        let (completion, buffer) = self.finish(ticket, timeout)?;
+        // It was posted with one.
+        let buffer = buffer.ok_or_else(|| Error::from(RetireError::nothing_in_flight(completion.work)))?;
+        Ok((buffer.found(), buffer))
+    }
+
+    /// As [`fetch_add`](Self::fetch_add), and waits for the old value, which is returned with the buffer. Errors:
+    /// [`WaitError`].
     pub fn fetch_add_blocking(
         &mut self,
         buffer: Buffer,
         remote: RemoteAddress,
         add: u64,
         timeout: Duration,
-    ) -> Result<Option<Buffer>, WaitError> {
+    ) -> Result<(u64, Buffer), WaitError> {
         let ticket = self.fetch_add(buffer, remote, add);
-        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+        self.finish_atomic(ticket, timeout)
     }
 }
 

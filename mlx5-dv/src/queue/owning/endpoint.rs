@@ -446,7 +446,7 @@ impl EndpointSends<'_> {
     }
 
     /// ATOMIC compare and swap of the number at `remote`, as [`SendBatch::compare_swap`]. The old value is written to
-    /// the eight bytes at `at`. Errors: [`PostError`].
+    /// the eight bytes at `at`, for [`MemoryRegion::found`]. Errors: [`PostError`].
     #[inline(always)]
     #[track_caller]
     pub fn compare_swap(
@@ -464,7 +464,7 @@ impl EndpointSends<'_> {
     }
 
     /// ATOMIC fetch and add to the number at `remote`, as [`SendBatch::fetch_add`]. The old value is written to the
-    /// eight bytes at `at`. Errors: [`PostError`].
+    /// eight bytes at `at`, for [`MemoryRegion::found`]. Errors: [`PostError`].
     #[inline(always)]
     #[track_caller]
     pub fn fetch_add(

@@ -47,7 +47,8 @@ impl ConnectionBatch<'_> {
 impl Connection {
     /// Masked ATOMIC compare and swap of the numbers at `remote`, as
     /// [`SendBatch::masked_compare_swap`](crate::queue::SendBatch::masked_compare_swap). What was there is written to
-    /// `buffer`, of as many bytes: [`MaskedNumber::found`] reads it. Errors: [`Refused`], with the buffer.
+    /// `buffer`, of as many bytes, for
+    /// [`Done::found`](crate::queue::Done::found). Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn masked_compare_swap<N: MaskedNumber>(
         &mut self,
@@ -71,27 +72,29 @@ impl Connection {
         alone!(self.batch(), masked_fetch_add(buffer, remote, add))
     }
 
-    /// As [`masked_compare_swap`](Self::masked_compare_swap), and waits for what was there. Errors: [`WaitError`].
+    /// As [`masked_compare_swap`](Self::masked_compare_swap), and waits for what was there, which is returned with the
+    /// buffer. Errors: [`WaitError`].
     pub fn masked_compare_swap_blocking<N: MaskedNumber>(
         &mut self,
         buffer: Buffer,
         remote: RemoteAddress,
         swap: MaskedSwap<N>,
         timeout: Duration,
-    ) -> Result<Option<Buffer>, WaitError> {
+    ) -> Result<(N, Buffer), WaitError> {
         let ticket = self.masked_compare_swap(buffer, remote, swap);
-        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+        self.finish_atomic(ticket, timeout)
     }
 
-    /// As [`masked_fetch_add`](Self::masked_fetch_add), and waits for what was there. Errors: [`WaitError`].
+    /// As [`masked_fetch_add`](Self::masked_fetch_add), and waits for what was there, which is returned with the
+    /// buffer. Errors: [`WaitError`].
     pub fn masked_fetch_add_blocking<N: MaskedNumber>(
         &mut self,
         buffer: Buffer,
         remote: RemoteAddress,
         add: MaskedAdd<N>,
         timeout: Duration,
-    ) -> Result<Option<Buffer>, WaitError> {
+    ) -> Result<(N, Buffer), WaitError> {
         let ticket = self.masked_fetch_add(buffer, remote, add);
-        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+        self.finish_atomic(ticket, timeout)
     }
 }

@@ -12,6 +12,7 @@ pub(super) mod extended;
 pub(super) mod fast_key;
 pub(super) mod fast_window;
 pub(super) mod forward;
+mod found;
 pub(super) mod frame_batch;
 pub(super) mod held;
 pub(super) mod hub;

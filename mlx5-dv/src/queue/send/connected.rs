@@ -155,8 +155,9 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     /// by RDMA, may occur between the read and the write.
     ///
     /// Both numbers are 8 bytes in their host's byte order, except for the old value on a card that has big-endian
-    /// alone: [`AtomicOrder::number`](crate::AtomicOrder::number) reads it on all. `remote` must be a multiple of
-    /// eight: otherwise the remote refuses the work request, and the queue pair moves to ERR. Errors: [`PostError`].
+    /// alone: [`MemoryRegion::found`](crate::objects::MemoryRegion::found) reads it on all. `remote` must be a multiple
+    /// of eight: otherwise the remote refuses the work request, and the queue pair moves to ERR. Errors:
+    /// [`PostError`].
     ///
     /// # Safety
     /// As for [`read`](Self::read).

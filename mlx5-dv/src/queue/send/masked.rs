@@ -3,7 +3,6 @@
 
 use mlx5_prm::wqe::{SEGMENT, WqeOpcode};
 use uar::SendDoorbell;
-use zerocopy::FromBytes;
 
 use super::SendBatch;
 use super::ring::Room;
@@ -13,22 +12,38 @@ use crate::caps::AtomicOrder;
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::queue::error::PostError;
 
-mod sealed {
+/// Bytes of the longest number.
+pub(in crate::queue) const LONGEST_NUMBER: usize = 32;
+
+pub(in crate::queue) mod sealed {
+    use crate::caps::AtomicOrder;
+
     pub trait Sealed {
         /// Stores the number at the start of `room`, as a WQE has it.
         fn put(self, room: &mut [u8]);
+        /// The number at the start of `room`, as the card writes what an atomic found.
+        fn get(room: &[u8; super::LONGEST_NUMBER], order: AtomicOrder) -> Self;
     }
 }
 use sealed::Sealed;
 
-/// What a masked atomic works on: `u32`, `u64`, or two or four `u64` that change together. The remote's memory has them
-/// in its host's byte order, one after the other.
+/// What a masked atomic works on: `u32`, `u64`, or two or four `u64` that change together; the atomics of verbs work on
+/// a `u64`. The remote's memory has them in its host's byte order, one after the other.
 pub trait MaskedNumber: Sealed + Copy {
     /// Their bytes: 4, 8, 16 or 32. The remote address must be a multiple of them.
     const BYTES: usize;
-    /// What an atomic found, from the element that it was written to: not always the order of the host. `order` is
-    /// [`Caps::atomic_order`](crate::Caps::atomic_order). `None` for an element of another length.
-    fn found(element: &[u8], order: AtomicOrder) -> Option<Self>;
+    /// What an atomic found, from a copy of the element that it was written to: not always the order of the host.
+    /// `order` is [`Caps::atomic_order`](crate::Caps::atomic_order). `None` for an element of another length.
+    ///
+    /// Where the element is, [`MemoryRegion::found`](crate::objects::MemoryRegion::found),
+    /// [`Buffer::found`](crate::objects::Buffer::found) and [`Done::found`](crate::queue::Done::found) know the order.
+    fn found(element: &[u8], order: AtomicOrder) -> Option<Self> {
+        let mut room = [0; LONGEST_NUMBER];
+        (element.len() == Self::BYTES).then(|| {
+            room[..Self::BYTES].copy_from_slice(element);
+            Self::get(&room, order)
+        })
+    }
 }
 
 impl Sealed for u32 {
@@ -36,13 +51,16 @@ impl Sealed for u32 {
     fn put(self, room: &mut [u8]) {
         room[..4].copy_from_slice(&self.to_be_bytes());
     }
+
+    #[inline]
+    fn get(room: &[u8; LONGEST_NUMBER], _: AtomicOrder) -> Self {
+        let [a, b, c, d, ..] = *room;
+        u32::from_be_bytes([a, b, c, d])
+    }
 }
 
 impl MaskedNumber for u32 {
     const BYTES: usize = 4;
-    fn found(element: &[u8], _: AtomicOrder) -> Option<Self> {
-        element.try_into().ok().map(u32::from_be_bytes)
-    }
 }
 
 impl Sealed for u64 {
@@ -50,14 +68,16 @@ impl Sealed for u64 {
     fn put(self, room: &mut [u8]) {
         room[..8].copy_from_slice(&self.to_be_bytes());
     }
+
+    // The only ones whose order a driver can choose: `atomic_req_8B_endianness_mode`.
+    #[inline]
+    fn get(room: &[u8; LONGEST_NUMBER], order: AtomicOrder) -> Self {
+        order.number(room.as_chunks().0[0])
+    }
 }
 
 impl MaskedNumber for u64 {
     const BYTES: usize = 8;
-    /// The only ones whose order a driver can choose: `atomic_req_8B_endianness_mode`.
-    fn found(element: &[u8], order: AtomicOrder) -> Option<Self> {
-        element.try_into().ok().map(|found| order.number(found))
-    }
 }
 
 macro_rules! several {
@@ -69,13 +89,15 @@ macro_rules! several {
                     room.copy_from_slice(&number.to_be_bytes());
                 }
             }
+
+            #[inline]
+            fn get(room: &[u8; LONGEST_NUMBER], _: AtomicOrder) -> Self {
+                std::array::from_fn(|i| u64::from_be_bytes(room.as_chunks().0[i]))
+            }
         }
 
         impl MaskedNumber for [u64; $count] {
             const BYTES: usize = 8 * $count;
-            fn found(element: &[u8], _: AtomicOrder) -> Option<Self> {
-                <[zerocopy::big_endian::U64; $count]>::read_from_bytes(element).ok().map(|found| found.map(u64::from))
-            }
         }
     };
 }
@@ -106,7 +128,7 @@ pub struct MaskedAdd<N> {
 }
 
 /// Bytes of the longest operands.
-const LONGEST: usize = 4 * 32;
+const LONGEST: usize = 4 * LONGEST_NUMBER;
 
 /// `opmod` of a masked atomic of `bytes`.
 const fn opmod(bytes: usize) -> u8 {
@@ -163,7 +185,7 @@ impl<N: MaskedNumber> Head for MaskedAdd<N> {
 
 impl<D: SendDoorbell> SendBatch<'_, D> {
     /// Masked ATOMIC compare and swap of the numbers at `remote`, which is a multiple of [`MaskedNumber::BYTES`]. What
-    /// was there is written to `element`, of as many bytes, for [`MaskedNumber::found`]. Otherwise as
+    /// was there is written to `element`, of as many bytes: see [`MaskedNumber::found`]. Otherwise as
     /// [`compare_swap`](Self::compare_swap). The remote's queue pair allows it if its card has masked atomics, too.
     /// Errors: [`PostError`]; [`PostError::NoMaskedAtomics`] on a card without those of this size.
     ///

@@ -145,6 +145,24 @@ mod tests {
     }
 
     #[test]
+    fn atomics_are_checked_on_a_card_whose_replies_are_big_endian() {
+        let mut profile = mlx5_sim::profile::Profile::connectx5();
+        for page in [&mut profile.atomic_max, &mut profile.atomic_current] {
+            page.w().supported_atomic_req_8B_endianness_mode_1(false).atomic_req_8B_endianness_mode(0);
+        }
+        let sim = mlx5_open::Sim::builder().profile(profile).build().unwrap();
+        let device = sim.open(0).unwrap();
+        let plan = plan(Test::Bw, Operation::Atomic);
+        let (mut ours, mut theirs) = (test_qps(&device, &plan).unwrap(), test_qps(&device, &plan).unwrap());
+        theirs[0].connect(&ours[0].address().unwrap()).unwrap();
+        ours[0].connect(&theirs[0].address().unwrap()).unwrap();
+        let mut server = Run::new(&mut theirs, &plan, 8, Role::Server).unwrap();
+        let mut client = Run::new(&mut ours, &plan, 8, Role::Client).unwrap();
+        in_turns(&device, &mut client, &mut server, &Progress::new(&plan)).unwrap();
+        assert!(client.end().unwrap().is_some() && server.end().unwrap().is_none());
+    }
+
+    #[test]
     fn atomics_that_were_not_carried_out_are_an_error_that_names_the_number() {
         let device = mlx5_open::open("sim").unwrap();
         let mut qps = test_qps(&device, &plan(Test::Bw, Operation::Atomic)).unwrap();
