@@ -484,7 +484,7 @@ fn a_connection_that_owns_its_buffers_has_every_operation() {
         region.read(at, &mut bytes);
         u64::from_ne_bytes(bytes)
     };
-    for slot in 0..3 {
+    for slot in 0..5 {
         receiver.receive(buffer(1024 + 8 * slot)).unwrap();
     }
     let to = RemoteSrq::new(receiver.srqn()).unwrap();
@@ -516,8 +516,14 @@ fn a_connection_that_owns_its_buffers_has_every_operation() {
     done(&mut near, posted);
     let posted = near.send_imm(to, buffer(0), 4);
     done(&mut near, posted);
-    let heard: Vec<_> = (0..2).map(|_| received(&mut receiver)).collect();
-    assert_eq!(heard, [(Operation::WrittenImm(3), None), (Operation::ReceivedImm(4), Some(40))]);
+    let posted = near.batch().send_imm_inline(to, &9u64.to_ne_bytes(), 5);
+    done(&mut near, posted);
+    let posted = near.batch().write_imm_inline(to, &8u64.to_ne_bytes(), remote, 3);
+    done(&mut near, posted);
+    assert_eq!(number(2048), 8);
+    let heard: Vec<_> = (0..4).map(|_| received(&mut receiver)).collect();
+    let (written, imm) = ((Operation::WrittenImm(3), None), Operation::ReceivedImm);
+    assert_eq!(heard, [written, (imm(4), Some(40)), (imm(5), Some(9)), written]);
     drop((near, far, receiver));
     assert_eq!(sim.violations(), []);
 }

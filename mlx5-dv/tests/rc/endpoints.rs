@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use mlx5_dv::objects::{AccessFlags, ExclusiveRegion, MemoryRegion};
 use mlx5_dv::queue::{
-    Completion, ConnectionOptions, Endpoint, EndpointDone, Full, PostError, RefusedReason, RemoteAddress, WrFlags,
+    Completion, ConnectionOptions, Endpoint, EndpointDone, Full, MaskedAdd, MaskedSwap, Operation, PostError,
+    RefusedReason, RemoteAddress, WrFlags,
 };
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::CqeSyndrome;
@@ -125,6 +126,46 @@ fn sends_reads_and_inline_data_arrive_where_the_ranges_say() {
 }
 
 #[test]
+fn immediate_data_and_several_ranges_go_with_each_form_of_data() {
+    let card = Card::new();
+    let mut options = ConnectionOptions::default();
+    (options.send_depth, options.recv_depth, options.send_sges) = (8, 8, 3);
+    let mut one = Endpoint::new(&card.region(LEN), options.clone()).unwrap();
+    let mut other = Endpoint::new(&card.region(LEN), options).unwrap();
+    other.connect(&one.local().unwrap()).unwrap();
+    one.connect(&other.local().unwrap()).unwrap();
+    one.region().write(0, b"0123456789");
+    let mut receives = other.receives().unwrap();
+    (0..5).for_each(|id| receives.receive(id, 1000 + 100 * id as usize..1100 + 100 * id as usize).unwrap());
+    receives.ring();
+    let at = |at| other.region().remote_at(at);
+    let mut batch = one.sends().unwrap();
+    batch.send_all(1, WrFlags::SIGNALLED, &[8..10, 0..1, 4..6]).unwrap();
+    batch.send_imm(2, WrFlags::SIGNALLED, 3..6, 0x11).unwrap();
+    batch.write_imm(3, WrFlags::SIGNALLED, 5..9, at(2000), 0x22).unwrap();
+    batch.send_imm_inline(4, WrFlags::SIGNALLED, b"inline", 0x33).unwrap();
+    batch.write_inline_all(10, WrFlags::empty(), &[b"par", b"ts"], at(2300)).unwrap();
+    batch.write_imm_inline(5, WrFlags::SIGNALLED, b"written", at(2100), 0x44).unwrap();
+    let refused = batch.send_all(9, WrFlags::SIGNALLED, &[0..1, 1..2, 2..3, 3..4]);
+    assert_eq!(refused, Err(PostError::TooManySges { given: 4, most: 3 }));
+    batch.write_all(6, WrFlags::SIGNALLED, &[2..4, 0..2], at(2200)).unwrap();
+    batch.nop(7, WrFlags::SIGNALLED).unwrap();
+    batch.read_all(8, WrFlags::SIGNALLED, &[3000..3003, 3100..3104], at(2100)).unwrap();
+    batch.ring();
+    assert_eq!((1..=8).map(|_| next(&mut one).0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    let received: Vec<_> = (0..5).map(|_| next(&mut other).1.operation).collect();
+    let (plain, imm, written) = (Operation::Received, Operation::ReceivedImm, Operation::WrittenImm);
+    assert_eq!(received, [plain, imm(0x11), written(0x22), imm(0x33), written(0x44)]);
+    let messages = [(1000, &b"89045"[..]), (1100, b"345"), (2000, b"5678"), (1300, b"inline"), (2100, b"written")];
+    for (at, message) in messages.into_iter().chain([(2200, &b"2301"[..]), (2300, b"parts")]) {
+        assert_eq!(bytes(other.region(), at, message.len()), message, "at {at}");
+    }
+    assert_eq!((bytes(one.region(), 3000, 3), bytes(one.region(), 3100, 4)), (b"wri".to_vec(), b"tten".to_vec()));
+    drop((one, other));
+    card.end();
+}
+
+#[test]
 fn atomics_find_and_change_a_number_of_the_remote_s() {
     let card = Card::new();
     let mut options = ConnectionOptions::default();
@@ -139,10 +180,16 @@ fn atomics_find_and_change_a_number_of_the_remote_s() {
     let mut batch = one.sends().unwrap();
     batch.fetch_add(1, WrFlags::empty(), 100, theirs.remote_at(8), 5).unwrap();
     batch.compare_swap(2, WrFlags::SIGNALLED, LEN - 8, theirs.remote_at(8), 5, 77).unwrap();
+    let add = MaskedAdd { add: [1u64, 2], boundaries: [0, 0] };
+    batch.masked_fetch_add(3, WrFlags::SIGNALLED, 200, theirs.remote_at(16), add).unwrap();
+    let swap = MaskedSwap { compare: 1u32, compare_mask: u32::MAX, swap: 9, swap_mask: u32::MAX };
+    batch.masked_compare_swap(4, WrFlags::SIGNALLED, 300, theirs.remote_at(16), swap).unwrap();
     batch.ring();
-    assert_eq!(next(&mut one).0, 2);
+    assert_eq!([2, 3, 4], [(); 3].map(|()| next(&mut one).0));
     let number = |region: &MemoryRegion, at| u64::from_ne_bytes(bytes(region, at, 8).try_into().unwrap());
-    assert_eq!((number(&ours, 100), number(&ours, LEN - 8), number(&theirs, 8)), (0, 5, 77));
+    assert_eq!((ours.found(100), ours.found(LEN - 8), number(&theirs, 8)), (0u64, 5u64, 77));
+    assert_eq!((ours.found(200), ours.found(300)), ([0u64, 0], 1u32));
+    assert_eq!([16, 24].map(|at| number(&theirs, at)), [9, 2]);
     drop((one, other, ours, theirs));
     card.end();
 }

@@ -56,8 +56,26 @@ fn write_read_and_immediates() {
     a.write_imm(buffer, theirs.remote(), 0x77).unwrap();
     let done = b.wait(SOON).unwrap();
     assert_eq!(done.result.unwrap().operation, Operation::WrittenImm(0x77));
+    drop(done.buffer);
     assert!(a.wait(SOON).unwrap().result.is_ok());
-    drop((a, b, ours, theirs, done.buffer));
+    // With data that is copied at once.
+    let receives = [2048, 3072].map(|at| b.receive(theirs.buffer(at..at + 1024).unwrap()).unwrap());
+    let mut batch = a.batch();
+    batch.write_inline_all(&[b"of", b" ", b"parts"], theirs.remote_at(600)).unwrap();
+    batch.ring();
+    a.wait(SOON).unwrap().result.unwrap();
+    assert_eq!(bytes(&theirs, 600, 8), b"of parts");
+    a.send_imm_inline(b"inline", 0x88).unwrap();
+    a.write_imm_inline(b"written", theirs.remote_at(512), 0x99).unwrap();
+    assert!((0..2).all(|_| a.wait(SOON).unwrap().result.is_ok()));
+    let [message, written] = receives.map(|ticket| {
+        let done = b.wait(SOON).unwrap();
+        assert_eq!(done.ticket, ticket);
+        (done.result.unwrap().operation, done.buffer.unwrap())
+    });
+    assert_eq!((message.0, text(&message.1, 6)), (Operation::ReceivedImm(0x88), b"inline".to_vec()));
+    assert_eq!((written.0, bytes(&theirs, 512, 7)), (Operation::WrittenImm(0x99), b"written".to_vec()));
+    drop((a, b, ours, theirs, message, written));
     card.end();
 }
 

@@ -336,6 +336,32 @@ impl<S: Connected> ConnectionBatch<'_, S> {
         }
     }
 
+    /// SEND of all `parts` as one message, in this order, which are copied at once. Errors: [`Refused`].
+    #[inline(always)]
+    pub fn send_inline_all(&mut self, parts: &[&[u8]]) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.send_inline_all(id, flags, parts))
+    }
+
+    /// RDMA WRITE of all `parts`, one after the other, to `remote`; otherwise as
+    /// [`send_inline_all`](Self::send_inline_all).
+    #[inline(always)]
+    pub fn write_inline_all(&mut self, parts: &[&[u8]], remote: RemoteAddress) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.write_inline_all(id, flags, remote, parts))
+    }
+
+    /// As [`send_inline`](Self::send_inline), with immediate data and the solicited bit.
+    #[inline(always)]
+    pub fn send_imm_inline(&mut self, data: &[u8], imm: u32) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.send_imm_inline(id, flags | WrFlags::SOLICITED, imm, data))
+    }
+
+    /// As [`write_inline`](Self::write_inline), with immediate data that completes a receive there, and the solicited
+    /// bit.
+    #[inline(always)]
+    pub fn write_imm_inline(&mut self, data: &[u8], remote: RemoteAddress, imm: u32) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.write_imm_inline(id, flags | WrFlags::SOLICITED, remote, imm, data))
+    }
+
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
     #[inline(always)]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
@@ -521,6 +547,15 @@ pub(super) struct Segments {
 const MOST_SEGMENTS: usize = 62;
 
 impl Segments {
+    /// `len` empty ones.
+    #[inline(always)]
+    pub(super) fn empty(len: usize) -> Result<Self, PostError> {
+        match len <= MOST_SEGMENTS {
+            true => Ok(Segments { all: [DataSegment { addr: 0, len: 0, lkey: 0 }; MOST_SEGMENTS], len }),
+            false => Err(PostError::TooManySges { given: len, most: MOST_SEGMENTS }),
+        }
+    }
+
     pub(super) fn as_slice(&self) -> &[DataSegment] {
         &self.all[..self.len]
     }
@@ -532,9 +567,7 @@ impl Segments {
 
 /// The `buffers` as elements.
 pub(super) fn segments(buffers: &[Buffer]) -> Result<Segments, PostError> {
-    let refused = PostError::TooManySges { given: buffers.len(), most: MOST_SEGMENTS };
-    let mut segments = Segments { all: [DataSegment { addr: 0, len: 0, lkey: 0 }; MOST_SEGMENTS], len: buffers.len() };
-    let elements = segments.all.get_mut(..buffers.len()).ok_or(refused)?;
-    elements.iter_mut().zip(buffers).for_each(|(element, buffer)| *element = buffer.segment());
+    let mut segments = Segments::empty(buffers.len())?;
+    segments.as_mut_slice().iter_mut().zip(buffers).for_each(|(element, buffer)| *element = buffer.segment());
     Ok(segments)
 }

@@ -226,6 +226,20 @@ impl<S: Connected> Connection<S> {
         alone!(self.batch(), write_inline(data, remote))
     }
 
+    /// As [`send_inline`](Self::send_inline), with immediate data. It wakes a receiver that waits for solicited
+    /// completions.
+    #[inline]
+    pub fn send_imm_inline(&mut self, data: &[u8], imm: u32) -> Result<Ticket, Refused> {
+        alone!(self.batch(), send_imm_inline(data, imm))
+    }
+
+    /// As [`write_inline`](Self::write_inline), with immediate data that completes a receive there, as
+    /// [`write_imm`](Self::write_imm) has.
+    #[inline]
+    pub fn write_imm_inline(&mut self, data: &[u8], remote: RemoteAddress, imm: u32) -> Result<Ticket, Refused> {
+        alone!(self.batch(), write_imm_inline(data, remote, imm))
+    }
+
     /// Returns the next completed work request, with its buffer; `None` if there is none.
     ///
     /// # Errors
@@ -395,18 +409,6 @@ impl Connection {
         self.finish_atomic(ticket, timeout)
     }
 
-    /// Waits for the atomic `ticket`, and for the number that it found.
-    pub(super) fn finish_atomic<N: MaskedNumber>(
-        &mut self,
-        ticket: Result<Ticket, Refused>,
-        timeout: Duration,
-    ) -> Result<(N, Buffer), WaitError> {
-        let (completion, buffer) = self.finish(ticket, timeout)?;
-        // It was posted with one.
-        let buffer = buffer.ok_or_else(|| Error::from(RetireError::nothing_in_flight(completion.work)))?;
-        Ok((buffer.found(), buffer))
-    }
-
     /// As [`fetch_add`](Self::fetch_add), and waits for the old value, which is returned with the buffer. Errors:
     /// [`WaitError`].
     pub fn fetch_add_blocking(
@@ -418,6 +420,18 @@ impl Connection {
     ) -> Result<(u64, Buffer), WaitError> {
         let ticket = self.fetch_add(buffer, remote, add);
         self.finish_atomic(ticket, timeout)
+    }
+
+    /// Waits for the atomic `ticket`, and for the number that it found.
+    pub(super) fn finish_atomic<N: MaskedNumber>(
+        &mut self,
+        ticket: Result<Ticket, Refused>,
+        timeout: Duration,
+    ) -> Result<(N, Buffer), WaitError> {
+        let (completion, buffer) = self.finish(ticket, timeout)?;
+        // It was posted with one.
+        let buffer = buffer.ok_or_else(|| Error::from(RetireError::nothing_in_flight(completion.work)))?;
+        Ok((buffer.found(), buffer))
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::batch::Segments;
 use super::held::{EndpointDone, Held, HeldBatch, HeldBuffers};
 use super::in_flight::Refused;
 use super::queues::RetiredBatch;
@@ -103,6 +104,17 @@ impl Window {
         // A longer range exceeds every message, so posting refuses it.
         let len = u32::try_from(range.len()).unwrap_or(u32::MAX);
         DataSegment { addr: self.addr + range.start as u64, len, lkey: self.lkey }
+    }
+
+    /// The bytes of each of `ranges`, as [`segment`](Self::segment).
+    #[inline]
+    #[track_caller]
+    fn segments(&self, ranges: &[Range<usize>]) -> Result<Segments, PostError> {
+        let mut segments = Segments::empty(ranges.len())?;
+        for (element, range) in segments.as_mut_slice().iter_mut().zip(ranges) {
+            *element = self.segment(range.clone());
+        }
+        Ok(segments)
     }
 }
 
@@ -298,9 +310,9 @@ impl<S: Service> Iterator for EndpointCompletions<'_, S> {
 /// is unchanged.
 #[must_use = "a batch that is not rung never happened"]
 pub struct EndpointSends<'a, S: Connected = Messages> {
-    batch: SendBatch<'a, AnyDoorbell, S>,
+    pub(super) batch: SendBatch<'a, AnyDoorbell, S>,
     buffers: HeldBatch<'a>,
-    window: Window,
+    pub(super) window: Window,
 }
 
 impl<S: Connected> fmt::Debug for EndpointSends<'_, S> {
@@ -333,6 +345,58 @@ impl<S: Connected> EndpointSends<'_, S> {
         let segment = self.window.segment(range);
         // SAFETY: as for `send`.
         unsafe { self.batch.write(wr_id, flags, remote, &[segment]) }
+    }
+
+    /// SEND of the bytes of all `ranges` as one message, in this order: as many as
+    /// [`ConnectionOptions::send_sges`]. Errors: [`PostError`].
+    #[inline]
+    #[track_caller]
+    pub fn send_all(&mut self, wr_id: u64, flags: WrFlags, ranges: &[Range<usize>]) -> Result<(), PostError> {
+        let elements = self.window.segments(ranges)?;
+        // SAFETY: as for `send`.
+        unsafe { self.batch.send(wr_id, flags, elements.as_slice()) }
+    }
+
+    /// RDMA WRITE of the bytes of all `ranges`, one after the other, to `remote`; otherwise as
+    /// [`send_all`](Self::send_all).
+    #[inline]
+    #[track_caller]
+    pub fn write_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        ranges: &[Range<usize>],
+        remote: RemoteAddress,
+    ) -> Result<(), PostError> {
+        let elements = self.window.segments(ranges)?;
+        // SAFETY: as for `send`.
+        unsafe { self.batch.write(wr_id, flags, remote, elements.as_slice()) }
+    }
+
+    /// As [`send`](Self::send), with immediate data. [`WrFlags::SOLICITED`] wakes a receiver that waits for solicited
+    /// completions.
+    #[inline(always)]
+    #[track_caller]
+    pub fn send_imm(&mut self, wr_id: u64, flags: WrFlags, range: Range<usize>, imm: u32) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: as for `send`.
+        unsafe { self.batch.send_imm(wr_id, flags, imm, &[segment]) }
+    }
+
+    /// As [`write`](Self::write), with immediate data that completes a receive there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_imm(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        range: Range<usize>,
+        remote: RemoteAddress,
+        imm: u32,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: as for `send`.
+        unsafe { self.batch.write_imm(wr_id, flags, remote, imm, &[segment]) }
     }
 
     /// SEND of `buffer`, which was filled in place. Errors: [`Refused`], with the buffer.
@@ -391,6 +455,50 @@ impl<S: Connected> EndpointSends<'_, S> {
         self.batch.write_inline(wr_id, flags, remote, data)
     }
 
+    /// SEND of all `parts` as one message, in this order, which are copied at once. Errors: [`PostError`].
+    #[inline(always)]
+    pub fn send_inline_all(&mut self, wr_id: u64, flags: WrFlags, parts: &[&[u8]]) -> Result<(), PostError> {
+        self.batch.send_inline_all(wr_id, flags, parts)
+    }
+
+    /// RDMA WRITE of all `parts`, one after the other, to `remote`; otherwise as
+    /// [`send_inline_all`](Self::send_inline_all).
+    #[inline(always)]
+    pub fn write_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        parts: &[&[u8]],
+        remote: RemoteAddress,
+    ) -> Result<(), PostError> {
+        self.batch.write_inline_all(wr_id, flags, remote, parts)
+    }
+
+    /// As [`send_inline`](Self::send_inline), with immediate data.
+    #[inline(always)]
+    pub fn send_imm_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8], imm: u32) -> Result<(), PostError> {
+        self.batch.send_imm_inline(wr_id, flags, imm, data)
+    }
+
+    /// As [`write_inline`](Self::write_inline), with immediate data that completes a receive there.
+    #[inline(always)]
+    pub fn write_imm_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        data: &[u8],
+        remote: RemoteAddress,
+        imm: u32,
+    ) -> Result<(), PostError> {
+        self.batch.write_imm_inline(wr_id, flags, remote, imm, data)
+    }
+
+    /// A work request that does nothing but complete, if it is signalled. Errors: [`PostError`].
+    #[inline(always)]
+    pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {
+        self.batch.nop(wr_id, flags)
+    }
+
     /// Rings the doorbell: hands the batch to the card.
     #[inline(always)]
     pub fn ring(mut self) {
@@ -428,6 +536,22 @@ impl EndpointSends<'_> {
         let segment = self.window.segment(range);
         // SAFETY: as for `send`.
         unsafe { self.batch.read(wr_id, flags, remote, &[segment]) }
+    }
+
+    /// RDMA READ from `remote` into the bytes of all `ranges`, one after the other; otherwise as
+    /// [`send_all`](Self::send_all).
+    #[inline]
+    #[track_caller]
+    pub fn read_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        ranges: &[Range<usize>],
+        remote: RemoteAddress,
+    ) -> Result<(), PostError> {
+        let elements = self.window.segments(ranges)?;
+        // SAFETY: as for `send`.
+        unsafe { self.batch.read(wr_id, flags, remote, elements.as_slice()) }
     }
 
     /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.

@@ -1,13 +1,16 @@
-//! Masked atomics of a connection.
+//! Masked atomics of a connection, and of an endpoint.
 
 use std::time::Duration;
 
 use super::batch::{ConnectionBatch, alone};
 use super::connection::{Connection, WaitError};
+use super::endpoint::EndpointSends;
 use super::in_flight::{Refused, Ticket};
 use crate::memory::RemoteAddress;
 use crate::objects::Buffer;
+use crate::queue::error::PostError;
 use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
+use crate::queue::send::wqe::WrFlags;
 
 impl ConnectionBatch<'_> {
     /// Masked ATOMIC compare and swap, never quiet: see [`Connection::masked_compare_swap`]. Errors: [`Refused`], with
@@ -41,6 +44,43 @@ impl ConnectionBatch<'_> {
             // SAFETY: as in `masked_compare_swap`.
             unsafe { batch.masked_fetch_add(id, flags, remote, add, segment) }
         })
+    }
+}
+
+impl EndpointSends<'_> {
+    /// Masked ATOMIC compare and swap of the numbers at `remote`, as
+    /// [`SendBatch::masked_compare_swap`](crate::queue::SendBatch::masked_compare_swap). What was there is written to
+    /// the bytes at `at`, for [`MemoryRegion::found`](crate::objects::MemoryRegion::found). Errors: [`PostError`].
+    #[inline]
+    #[track_caller]
+    pub fn masked_compare_swap<N: MaskedNumber>(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        at: usize,
+        remote: RemoteAddress,
+        swap: MaskedSwap<N>,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(at..at + N::BYTES);
+        // SAFETY: as for `EndpointSends::send`.
+        unsafe { self.batch.masked_compare_swap(wr_id, flags, remote, swap, segment) }
+    }
+
+    /// Masked ATOMIC fetch and add to the numbers at `remote`; otherwise as
+    /// [`masked_compare_swap`](Self::masked_compare_swap).
+    #[inline]
+    #[track_caller]
+    pub fn masked_fetch_add<N: MaskedNumber>(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        at: usize,
+        remote: RemoteAddress,
+        add: MaskedAdd<N>,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(at..at + N::BYTES);
+        // SAFETY: as above.
+        unsafe { self.batch.masked_fetch_add(wr_id, flags, remote, add, segment) }
     }
 }
 

@@ -47,6 +47,51 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         self.post_inline(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, data)
     }
 
+    /// SEND of all `parts` as one message, in this order, copied into the WQE at once: a header and what follows it,
+    /// for example (libibverbs' `ibv_wr_set_inline_data_list`). Errors: [`PostError`].
+    #[inline]
+    pub fn send_inline_all(&mut self, wr_id: u64, flags: WrFlags, parts: &[&[u8]]) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), parts)
+    }
+
+    /// As [`send_inline_all`](Self::send_inline_all), with immediate data.
+    #[inline]
+    pub fn send_imm_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        imm: u32,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, (), parts)
+    }
+
+    /// RDMA WRITE of all `parts`, one after the other, to `remote`; otherwise as
+    /// [`send_inline_all`](Self::send_inline_all).
+    #[inline]
+    pub fn write_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, remote, parts)
+    }
+
+    /// As [`write_inline_all`](Self::write_inline_all), with immediate data that completes a receive there.
+    #[inline]
+    pub fn write_imm_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        imm: u32,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, parts)
+    }
+
     /// SEND of `elements`, in this order. Errors: [`PostError`].
     ///
     /// # Safety

@@ -34,7 +34,7 @@ mod tests;
 
 use ring::SendRing;
 use service::{Messages, Service, UnreliableMessages};
-use wqe::{Elements, Head, Inline, One, Payload, Request, Size, WrFlags};
+use wqe::{Elements, Head, Inline, InlineParts, One, Payload, Request, Size, WrFlags};
 
 /// A send queue of a queue pair in RTS. Used by one thread: not `Sync`, and all methods take `&mut self`. `D` is the
 /// doorbell mode.
@@ -263,6 +263,12 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     #[inline(always)]
     fn post_inline(&mut self, request: Request, head: impl Head, data: &[u8]) -> Result<(), PostError> {
         self.post(request, head, Inline(data))
+    }
+
+    /// As [`post_inline`](Self::post_inline), with all `parts`, one after the other.
+    #[inline(always)]
+    fn post_inline_all(&mut self, request: Request, head: impl Head, parts: &[&[u8]]) -> Result<(), PostError> {
+        self.post(request, head, InlineParts(parts))
     }
 
     #[inline(always)]

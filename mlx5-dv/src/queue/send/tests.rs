@@ -227,6 +227,36 @@ fn an_update_longer_than_its_queue_is_refused() {
     assert!(batch.is_empty());
 }
 
+/// What the ring has after `post` at WQEBB `start` of eight.
+fn posted_at(start: u16, post: impl FnOnce(&mut SendBatch<'_, Bell>) -> Result<(), PostError>) -> Vec<u8> {
+    let mut queue = Queue::new(3);
+    queue.starts_at(start);
+    let mut batch = queue.batch();
+    post(&mut batch).unwrap();
+    batch.ring();
+    queue.wqe(start, queue.bytes)
+}
+
+#[test]
+fn inline_data_of_several_parts_is_that_of_one() {
+    let data: Vec<u8> = (0..200).map(|i| i as u8).collect();
+    for (len, start) in (0..=200).flat_map(|len| [(len, 0), (len, 6), (len, 7)]) {
+        let data = &data[..len];
+        let (first, second) = data.split_at(len / 3);
+        let parts = [&[][..], first, &[], second, &[]];
+        let whole = posted_at(start, |batch| batch.send_imm_inline(1, WrFlags::SIGNALLED, 7, data));
+        let several = posted_at(start, |batch| batch.send_imm_inline_all(1, WrFlags::SIGNALLED, 7, &parts));
+        assert_eq!(several, whole, "SEND of {len} bytes at {start}");
+        let whole = posted_at(start, |batch| batch.write_inline(1, WrFlags::SIGNALLED, REMOTE, data));
+        let each: Vec<&[u8]> = data.chunks(1).collect();
+        let several = posted_at(start, |batch| batch.write_inline_all(1, WrFlags::SIGNALLED, REMOTE, &each));
+        assert_eq!(several, whole, "WRITE of {len} bytes at {start}");
+    }
+    let mut queue = Queue::new(3);
+    let refused = queue.batch().send_inline_all(1, WrFlags::SIGNALLED, &[&data, &[1]]);
+    assert_eq!(refused, Err(PostError::InlineTooLong { given: 201, most: 200 }));
+}
+
 #[test]
 fn inline_data_lies_behind_its_header_and_wraps_with_the_ring() {
     for len in [1, 11, 12, 13, 28, 29, 100, 200] {

@@ -271,12 +271,60 @@ impl Payload for Inline<'_> {
         if self.0.is_empty() {
             return;
         }
-        let mut header = InlineSegHeader::default();
-        // `segments` limits this to `inline_bytes`, which the queue's creation limits to ten bits.
-        header.w().byte_count(self.0.len() as u16);
-        let header: [u8; INLINE_HEADER] = zerocopy::transmute!(header);
-        room.store_header(at, header);
+        room.store_header(at, inline_header(self.0.len()));
         room.store_bytes(at, INLINE_HEADER, self.0);
+    }
+}
+
+/// The header of `len` bytes of inline data.
+#[inline(always)]
+fn inline_header(len: usize) -> [u8; INLINE_HEADER] {
+    let mut header = InlineSegHeader::default();
+    // `segments` limits this to `inline_bytes`, which the queue's creation limits to ten bits.
+    header.w().byte_count(len as u16);
+    zerocopy::transmute!(header)
+}
+
+/// As [`Inline`], of several parts, one after the other.
+pub(super) struct InlineParts<'a>(pub(super) &'a [&'a [u8]]);
+
+impl InlineParts<'_> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        // Slices of the same bytes may add up to more than there are.
+        self.0.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()))
+    }
+}
+
+impl Payload for InlineParts<'_> {
+    const LONG: bool = true;
+
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
+        let (given, most) = (self.len(), ring.inline_bytes.into());
+        if given > most {
+            return Err(PostError::InlineTooLong { given, most });
+        }
+        Ok(if given == 0 { 0 } else { (INLINE_HEADER + given).div_ceil(SEGMENT) })
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>, at: usize) {
+        let len = self.len();
+        if len == 0 {
+            return;
+        }
+        room.store_header(at, inline_header(len));
+        let mut next = INLINE_HEADER;
+        for part in self.0.iter().filter(|part| !part.is_empty()) {
+            room.store_bytes(at + next / SEGMENT, next % SEGMENT, part);
+            next += part.len();
+        }
     }
 }
 
