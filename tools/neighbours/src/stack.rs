@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::{Device, Error, Invalid, Mac};
-use mlx5_smoltcp::{Phy, PhyOptions};
+use mlx5_smoltcp::{Phy, PhyOptions, RxFrame, TxSlot};
 use smoltcp::iface::{Config, Interface, SocketSet};
+use smoltcp::phy;
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv6Cidr};
 
 use super::groups::{ALL_HOSTS, ALL_NODES, Notice, Query, is_told};
@@ -86,12 +87,11 @@ impl Stack {
     pub fn run(&mut self, shared: &Shared) -> Result<(), Error> {
         let mut sockets = SocketSet::new(vec![]);
         while !shared.lock().stop {
-            self.process_received(shared)?;
+            self.phy.wait(POLL_INTERVAL)?;
+            self.process_received(shared, &mut sockets);
             self.send_requests(shared);
             self.listen_to_groups(shared);
             self.tell_of_groups(shared);
-            let now = smoltcp::time::Instant::from_micros(self.start.elapsed().as_micros() as i64);
-            self.interface.poll(now, &mut self.phy, &mut sockets);
         }
         self.finish(shared)
     }
@@ -108,25 +108,25 @@ impl Stack {
         Ok(())
     }
 
-    /// Learns from received frames, and answers those that smoltcp does not.
-    fn process_received(&mut self, shared: &Shared) -> Result<(), Error> {
-        let mac = self.mac;
+    /// Lets smoltcp read what has come, also meanwhile; learns from each frame, and answers what smoltcp does not.
+    fn process_received(&mut self, shared: &Shared, sockets: &mut SocketSet<'_>) {
+        let (mac, ipv6) = (self.mac, &self.ipv6);
         let mut replies = Vec::new();
-        self.phy.wait(POLL_INTERVAL)?;
-        for frame in self.phy.received() {
+        let mut look = |frame: &[u8]| {
             if let Some(query) = Query::parse(frame) {
                 shared.lock().asked(&query, mac.0[5]);
             }
-            let parsed = packets::parse(frame, mac, &self.ipv6);
+            let parsed = packets::parse(frame, mac, ipv6);
             replies.extend(parsed.reply);
             if let Some((address, mac)) = parsed.learned {
                 shared.lock().learn(address, mac);
                 shared.changed.notify_all();
             }
-        }
+        };
+        let now = smoltcp::time::Instant::from_micros(self.start.elapsed().as_micros() as i64);
+        self.interface.poll(now, &mut Tap { phy: &mut self.phy, look: &mut look }, sockets);
         // Who asked in vain asks again.
         replies.iter().for_each(|reply| _ = self.phy.send(reply));
-        Ok(())
     }
 
     /// Sends requests for wanted addresses, once per interval. Where there are fewer buffers than addresses, the round
@@ -206,6 +206,52 @@ impl Stack {
     /// Returns false if no buffer is free.
     fn tell(&mut self, notice: Notice, group: IpAddr) -> bool {
         !is_told(group) || self.phy.send(&notice.message(self.mac, self.ipv4, group))
+    }
+}
+
+/// The network device of smoltcp, whose received frames are looked at before smoltcp reads them: it takes those, too,
+/// that come while it works.
+struct Tap<'a, F> {
+    phy: &'a mut Phy,
+    look: &'a mut F,
+}
+
+/// A received frame.
+struct Tapped<'a, F> {
+    frame: RxFrame<'a>,
+    look: &'a mut F,
+}
+
+impl<F: FnMut(&[u8])> phy::Device for Tap<'_, F> {
+    type RxToken<'a>
+        = Tapped<'a, F>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = TxSlot<'a>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, now: smoltcp::time::Instant) -> Option<(Tapped<'_, F>, TxSlot<'_>)> {
+        let (frame, slot) = self.phy.receive(now)?;
+        Some((Tapped { frame, look: self.look }, slot))
+    }
+
+    fn transmit(&mut self, now: smoltcp::time::Instant) -> Option<TxSlot<'_>> {
+        self.phy.transmit(now)
+    }
+
+    fn capabilities(&self) -> phy::DeviceCapabilities {
+        self.phy.capabilities()
+    }
+}
+
+impl<F: FnMut(&[u8])> phy::RxToken for Tapped<'_, F> {
+    fn consume<R, G: FnOnce(&[u8]) -> R>(self, read: G) -> R {
+        self.frame.consume(|frame| {
+            (self.look)(frame);
+            read(frame)
+        })
     }
 }
 

@@ -247,3 +247,29 @@ fn addresses_that_nobody_has_do_not_keep_others_from_being_asked_for() {
         assert!(std::time::Instant::now() < end, "{missing:?} are not asked for");
     }
 }
+
+/// An answer of ARP to `to`: `from` has the address `own`.
+fn arp_reply((from, own): (Mac, [u8; 4]), to: Mac) -> Vec<u8> {
+    let head = [&to.0[..], &from.0, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2], &from.0, &own].concat();
+    [&head[..], &to.0, &[10, 0, 0, 4]].concat()
+}
+
+/// The second one of two may come while the first one is read.
+#[test]
+fn an_answer_that_comes_while_another_is_read_is_learned_from() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let mut network = Phy::listen(&devices[1], &[], PhyOptions::default()).unwrap();
+    let first = start(&devices[0], "10.0.0.4/8");
+    let [us, them] = [devices[0].mac(), devices[1].mac()];
+    for round in 0..=255 {
+        let hosts = [[10, 1, round, 1], [10, 1, round, 2]];
+        hosts.iter().for_each(|own| assert!(network.send(&arp_reply((them, *own), us))));
+        network.wait(Duration::ZERO).unwrap();
+        while network.receive(smoltcp::time::Instant::ZERO).is_some() {}
+        for own in hosts {
+            // Nobody answers requests: what was missed never comes.
+            assert_eq!(first.resolve(own.into(), Duration::from_secs(5)).map_err(|error| error.to_string()), Ok(them));
+        }
+    }
+}
