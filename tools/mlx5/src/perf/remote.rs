@@ -431,7 +431,14 @@ fn paired<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::arguments::{Amount, AtomicType, Connection, Operation, Test};
+    use std::str::FromStr as _;
+
+    use hdrhistogram::Histogram;
+    use mlx5_dv::queue::{Peer as QueuePairAddress, RemoteAddress};
+    use serde_json::{Value, json};
+
+    use super::super::arguments::{Amount, AtomicType, Connection, Goal, Operation, Test};
+    use super::super::report::{Bandwidths, Latencies, Report};
     use super::*;
 
     fn agreed() -> Agreed {
@@ -473,6 +480,151 @@ mod tests {
         ] {
             let error = agree(&plan, theirs).expect_err(message).to_string();
             assert!(error.contains(message), "{error}");
+        }
+    }
+
+    /// A queue pair, as text.
+    const PEER: &str = "0000:000057:5a3c1d:00000000000000000000ffff0a000001:02:00:c5:00:00:01";
+
+    /// One of each message, as it goes over the wire.
+    fn messages() -> Vec<Value> {
+        let platform = || Platform {
+            device: "sim".into(),
+            board_id: Some("MT_0000000001".into()),
+            firmware: "16.35.4030".into(),
+            software_card: Some(true),
+        };
+        let (peer, memory) = (QueuePairAddress::from_str(PEER).unwrap(), RemoteAddress { addr: 0x1000, rkey: 0x100 });
+        let end: Address = serde_json::from_value(json!({ "peer": peer, "memory": memory })).unwrap();
+        let mut times = Histogram::<u64>::new(3).unwrap();
+        times.record(2000).unwrap();
+        let time = Amount::Time { total: Duration::from_secs(9), margin: Duration::from_secs(2) };
+        let rows = vec![
+            Measured::Latency(Latencies::of(64, &times, 2).unwrap()),
+            Measured::Bandwidth(Bandwidths::of(64, 5, 1e6, Some(2e6))),
+        ];
+        let ends = vec![end.clone(), end];
+        let all = [
+            Message::Hello { version: VERSION, agreed: agreed(), platform: platform(), ends: ends.clone() },
+            Message::Hello {
+                version: VERSION,
+                agreed: Agreed { amount: time, ..agreed() },
+                platform: platform(),
+                ends: ends.clone(),
+            },
+            Message::Welcome { platform: platform(), ends },
+            Message::Connected,
+            Message::Begin(64),
+            Message::Ready,
+            Message::Done,
+            Message::Checked(rows.last().cloned()),
+            Message::Results(rows),
+            Message::Failed("no memory".into()),
+        ];
+        all.iter().map(|message| serde_json::to_value(message).unwrap()).collect()
+    }
+
+    /// Paths of all values within `value`, its own the first.
+    fn values(value: &Value, path: &str, all: &mut Vec<String>) {
+        all.push(path.to_owned());
+        match value {
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(index, item)| values(item, &format!("{path}/{index}"), all));
+            }
+            Value::Object(members) => {
+                members.iter().for_each(|(name, member)| values(member, &format!("{path}/{name}"), all));
+            }
+            _ => {}
+        }
+    }
+
+    /// What a stranger may say in place of something else.
+    fn odd(which: usize) -> Value {
+        let deep = (0..100).fold(json!([]), |inner, _| json!([inner]));
+        let all = [
+            json!(null),
+            json!(true),
+            json!(0),
+            json!(-1),
+            json!(u64::MAX),
+            json!(i64::MIN),
+            json!(1e300),
+            json!(-1e-300),
+            json!(""),
+            json!("fe80::1"),
+            json!(PEER),
+            json!("ffff:ffffff:ffffff:00000000000000000000000000000000:ff:ff:ff:ff:ff:ff"),
+            json!([]),
+            json!({}),
+            json!({ "secs": u64::MAX, "nanos": 999_999_999 }),
+            json!({ "Messages": { "warm_up": u64::MAX, "counted": u64::MAX } }),
+            json!({ "Latency": {} }),
+            deep,
+        ];
+        all[which % all.len()].clone()
+    }
+
+    /// Does with a message what an end does, as far as that needs no card. What is agreed on is within the limits.
+    fn digest(line: &[u8]) {
+        let plan = Plan::example(agreed());
+        match message_of(line) {
+            Ok(Message::Hello { agreed: theirs, platform, .. }) => {
+                let _ = platform.to_string();
+                let Ok(plan) = agree(&plan, theirs) else { return };
+                let Agreed { sizes, qps, amount, .. } = &plan.agreed;
+                assert!((1..=MOST_QPS).contains(qps) && sizes.iter().all(|size| (1..=MOST_BYTES).contains(size)));
+                let _ = (plan.agreed.largest(), plan.cq_mod(plan.agreed.largest()), Goal::from(*amount));
+            }
+            Ok(Message::Welcome { platform, .. }) => _ = platform.to_string(),
+            Ok(Message::Checked(theirs)) => {
+                let ours = Measured::Bandwidth(Bandwidths::of(64, 5, 1e6, None));
+                let _ = ours.and(theirs).line(true);
+            }
+            Ok(Message::Results(rows)) => rows.iter().for_each(|row| {
+                let _ = (row.line(false), row.line(true));
+                let report = Report { plan: &plan, platforms: &[], gbits: false, rows: &rows };
+                let _ = (report.json(), report.foot());
+            }),
+            Ok(message) => assert!(unexpected::<()>(&message).is_err()),
+            Err(_) => {}
+        }
+    }
+
+    #[test]
+    fn each_message_is_read_as_it_was_written() {
+        for message in messages() {
+            let line = serde_json::to_vec(&message).unwrap();
+            match message_of(&line) {
+                Ok(read) => assert_eq!(serde_json::to_value(&read).unwrap(), message),
+                Err(error) => assert_eq!(error.to_string(), "the other end failed: no memory"),
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { cases: 1024, ..Default::default() })]
+
+        /// Messages of which some values, or bytes, are others: no panic, and nothing beyond the limits.
+        #[test]
+        fn what_a_stranger_says_panics_nowhere(
+            which in 0..10usize,
+            changes in proptest::collection::vec((0..1000usize, 0..1000usize), 0..4),
+            flips in proptest::collection::vec((0..4096usize, 0..=255u8), 0..3),
+        ) {
+            let mut message = messages().swap_remove(which);
+            for (place, what) in changes {
+                let mut paths = Vec::new();
+                values(&message, "", &mut paths);
+                if let Some(value) = message.pointer_mut(&paths[place % paths.len()]) {
+                    *value = odd(what);
+                }
+            }
+            let mut line = serde_json::to_vec(&message).unwrap();
+            for (at, byte) in flips {
+                let at = at % line.len();
+                line[at] = byte;
+            }
+            digest(&line);
         }
     }
 
