@@ -8,16 +8,20 @@ use common::{Lab, PROBE, Report, SOON, THEY_LISTEN, TRAFFIC, TestResult, functio
 use mlx5_lab::ceph::{ADDRESS, CHUNKS, LISTENING, SETTINGS, command};
 use mlx5_lab::{Build, Guest, Model, Software, rounds};
 
-/// Tells the kernel the MAC address of our function's link-local address: our messenger takes no frames but RoCE's, and
-/// so answers no neighbour solicitation. The kernel has it from ARP, which the other programs have answered.
+/// The link-local address of our function, from the MAC address that the kernel has from ARP, which the other programs
+/// have answered. Nobody has looked for the address itself before.
 const LINK_LOCAL: &str = r#"
 set -e
 device=$(ls /sys/class/infiniband/mlx5_0/device/net)
 mac=$(ip neigh show 10.0.0.4 | sed -n 's/.*lladdr \([^ ]*\).*/\1/p')
 IFS=: read a b c d e f <<< "$mac"
 address=$(printf 'fe80::%02x%s:%sff:fe%s:%s%s' $((0x$a ^ 2)) $b $c $d $e $f)
-ip neigh replace $address lladdr $mac dev $device nud permanent
+[ -z "$(ip -6 neigh show $address)" ]
+echo $address%$device
 "#;
+
+/// Index of the kernel's GID of 10.0.0.1.
+const BY_IPV4: &str = "$(cd /sys/class/infiniband/mlx5_0/ports/1/gids && grep -li ffff:0a00:0001 * | tail -n 1)";
 
 /// TCP, protocol 6, to our function's address goes to a namespace that has it, too; everything else to our function.
 const TCP_GOES_ASIDE: &str = "
@@ -144,9 +148,8 @@ impl Owned {
 
     /// The peer is ours, too, connected by the kernel's connection manager. Either end may call.
     fn is_an_end_of_perf(&self) -> TestResult {
-        let gid = "$(cd /sys/class/infiniband/mlx5_0/ports/1/gids && grep -li ffff:0a00:0001 * | tail -n 1)";
         let perf = "mlx5 perf bw send -n 100 -q 3 -R";
-        let (ours, theirs) = (self.ours(perf, ""), format!("{perf} -d devx:mlx5_0 -x {gid}"));
+        let (ours, theirs) = (self.ours(perf, ""), format!("{perf} -d devx:mlx5_0 -x {BY_IPV4}"));
         for (server, client) in [(&ours, &theirs), (&theirs, &ours)] {
             let server = self.lab.serve_tcp("", &format!("{server} --listen"))?;
             let said = self.lab.call(server, &format!("{client} 127.0.0.1"))?;
@@ -155,22 +158,26 @@ impl Owned {
         Ok(())
     }
 
-    /// Our server and Ceph's client, then the other way round.
+    /// Our server and Ceph's client by link-local addresses, then the other way round by IPv4: both ends find each
+    /// other's MAC address themselves.
     fn is_an_end_of_ceph(&self) -> TestResult {
-        self.lab.check(LINK_LOCAL, SOON)?;
         let theirs = |program: &str| format!("{SETTINGS}{} 2>&1", command("mlx5_0", program));
-        let ours = |end: &str| format!("ceph_msgr {end} -d {} {CHUNKS}", self.device);
+        let ours = |end: &str| self.ours(&format!("ceph_msgr {end} {CHUNKS}"), "");
         let operations = rounds(100, 10_000);
+        let address = self.lab.check(LINK_LOCAL, SOON)?;
 
-        let server =
-            self.lab.serve(&format!("echo $$ > /tmp/messenger; exec {} {ADDRESS}", ours("server")), LISTENING)?;
+        let serve = format!("echo $$ > /tmp/messenger; exec {} -x 0 {ADDRESS}", ours("server"));
+        let server = self.lab.serve(&serve, LISTENING)?;
+        let ping = format!("busybox ping -6 -c 1 -W 2 {}", address.trim());
+        self.lab.wait_until("our function answers a ping to its link-local address", &ping)?;
         let client = theirs(&format!("ceph_perf_msgr_client {ADDRESS} 1 8 {operations} 0 4096"));
         let said = self.lab.check(&client, TRAFFIC).map_err(|error| format!("{error:?}\n{}", server.so_far()))?;
         assert!(said.contains(&format!("Total op {operations} run time")), "{said}");
         self.lab.check("kill $(cat /tmp/messenger)", SOON)?;
         server.wait(SOON)?;
 
-        let server = self.lab.serve(&theirs(&format!("ceph_perf_msgr_server {ADDRESS} 1 0")), LISTENING)?;
+        let by_ipv4 = format!("ceph_perf_msgr_server {ADDRESS} 1 0 --ms_async_rdma_gid_idx={BY_IPV4}");
+        let server = self.lab.serve(&theirs(&by_ipv4), LISTENING)?;
         let client = format!("{} -n {operations} -s 4096 --jobs 4 {ADDRESS} 2>&1", ours("client"));
         let said = self.lab.check(&client, TRAFFIC).map_err(|error| format!("{error:?}\n{}", server.so_far()))?;
         assert!(said.contains(" operations of "), "{said}");

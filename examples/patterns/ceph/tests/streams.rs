@@ -3,12 +3,18 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use common::{LONG, Pair, SERVER, pattern, small};
-use mlx5_ceph::stack::{Neighbour, Neighbours, Stack, StackEvent, StackOptions, StreamEvent, StreamId, Why};
+use common::{LONG, MemoryLines, Pair, SERVER, pattern, small};
+use mlx5_ceph::stack::{
+    Neighbour, Neighbours, OwnedNeighbours, Stack, StackEvent, StackOptions, StreamEvent, StreamId, Why,
+};
 use mlx5_ceph::wire::Line;
-use mlx5_dv::{Gid, Mac};
+use mlx5_dv::{Gid, Mac, Options};
+use mlx5_neighbours::Network;
+use mlx5_open::Sim;
 
 struct Ends {
     pair: Pair,
@@ -242,7 +248,8 @@ fn lies_in_the_exchange_end_it_and_disturb_nobody() {
     let of_another = Line { peer_qpn: 0x123, ..right }.to_bytes();
     let mut far = right;
     far.gid = [0x20; 16];
-    for line in [[b'x'; Line::BYTES], of_another, far.to_bytes()] {
+    let by_ipv4 = Line { gid: std::net::Ipv4Addr::new(10, 0, 0, 9).to_ipv6_mapped().octets(), ..right };
+    for line in [[b'x'; Line::BYTES], of_another, far.to_bytes(), by_ipv4.to_bytes()] {
         let link = liar.call(from);
         liar.say(link, line);
     }
@@ -251,12 +258,14 @@ fn lies_in_the_exchange_end_it_and_disturb_nobody() {
     let twice = liar.call(from);
     liar.say(twice, right.to_bytes());
     liar.say(twice, right.to_bytes());
-    ends.until("all liars are gone", |ends| ends.ended.len() == 5);
+    ends.until("all liars are gone", |ends| ends.ended.len() == 6);
     assert!(ends.ended.values().all(|why| matches!(why, Why::Exchange(_))), "{:?}", ends.ended);
+    let of_versions = "the other end's GID is 10.0.0.9, and ours fe80:";
+    assert!(ends.ended.values().any(|why| why.to_string().contains(of_versions)), "{:?}", ends.ended);
     ends.write(id, b"still here");
     ends.until("it came", |ends| ends.read.values().any(|read| read == b"still here"));
     ends.client.close(id);
-    ends.until("it ended", |ends| ends.ended.len() == 6);
+    ends.until("it ended", |ends| ends.ended.len() == 7);
     ends.assert_quiet(&small());
 }
 
@@ -285,6 +294,7 @@ struct Slow {
     gid: [u8; 16],
     mac: Option<Mac>,
     asked: u32,
+    forgotten: Arc<AtomicU32>,
 }
 
 impl Neighbours for Slow {
@@ -294,10 +304,16 @@ impl Neighbours for Slow {
         let known = self.mac.filter(|_| self.asked >= 3);
         Ok(known.map_or(Neighbour::NotYet, |mac| Neighbour::Known(Some(mac))))
     }
+
+    fn forget(&mut self, gid: [u8; 16]) {
+        assert_eq!(gid, self.gid);
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
-/// Two ends by GIDs from which no MAC address follows. Their neighbours know each other, or not.
-fn ends_by_ipv4(seed: u64, know: bool) -> Ends {
+/// Two ends by GIDs from which no MAC address follows. Their neighbours know each other, or not. Returns how often one
+/// was forgotten, too.
+fn ends_by_ipv4(seed: u64, know: bool) -> (Ends, Arc<AtomicU32>) {
     let mut options = small();
     options.gid_index = 1;
     let mut ends = Ends::new(seed, 0, options);
@@ -306,18 +322,19 @@ fn ends_by_ipv4(seed: u64, know: bool) -> Ends {
     for (device, address) in devices.iter().zip(gids) {
         device.set_gid(Gid::new(1, address, device.mac())).unwrap();
     }
+    let forgotten = Arc::new(AtomicU32::new(0));
     let slow = |other: usize| {
         let (gid, mac) = (gids[other].to_ipv6_mapped().octets(), know.then(|| devices[other].mac()));
-        Box::new(Slow { gid, mac, asked: 0 })
+        Box::new(Slow { gid, mac, asked: 0, forgotten: Arc::clone(&forgotten) })
     };
     ends.client.find_by(slow(1));
     ends.server.find_by(slow(0));
-    ends
+    (ends, forgotten)
 }
 
 #[test]
 fn a_mac_address_that_is_not_known_yet_is_waited_for() {
-    let mut ends = ends_by_ipv4(12, true);
+    let (mut ends, forgotten) = ends_by_ipv4(12, true);
     let begin = ends.pair.now();
     let id = ends.streams(1)[0];
     let waited = ends.pair.now() - begin;
@@ -327,14 +344,54 @@ fn a_mac_address_that_is_not_known_yet_is_waited_for() {
     ends.client.close(id);
     ends.until("it ended", |ends| ends.ended.len() == 1);
     ends.assert_quiet(&small());
+    assert_eq!(forgotten.load(Ordering::Relaxed), 0, "a neighbour that is known stays known");
 }
 
 #[test]
 fn a_mac_address_that_nobody_knows_ends_the_exchange() {
-    let mut ends = ends_by_ipv4(13, false);
+    let (mut ends, forgotten) = ends_by_ipv4(13, false);
     ends.client.connect(SERVER.parse().unwrap()).unwrap();
     ends.until("both have given up", |ends| ends.client_ended.len() == 1 && ends.ended.len() == 1);
     let why = Why::Exchange("no MAC address for 10.0.0.1".into());
     assert_eq!(ends.ended.values().collect::<Vec<_>>(), [&why]);
+    assert_eq!(forgotten.load(Ordering::Relaxed), 1, "nobody asks for it any more");
     ends.pair.assert_lawful();
+}
+
+/// Two functions that their programs own, by IPv4: each end finds the other's MAC address by ARP.
+#[test]
+fn ends_on_owned_functions_find_each_other() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let lines = MemoryLines::pair();
+    let mut stacks = [1, 2].map(|host: usize| {
+        let network: Network = format!("10.0.0.{host}/24").parse().unwrap();
+        let device = sim.open_with(host - 1, Options::default().ip(network.address())).unwrap();
+        let mut options = small();
+        options.gid_index = 1;
+        let mut stack = Stack::with_lines(&device, options, Box::new(lines[host - 1].clone())).unwrap();
+        stack.find_by(Box::new(OwnedNeighbours::start(&device, Some(network)).unwrap()));
+        stack
+    });
+    stacks[1].listen(SERVER.parse().unwrap()).unwrap();
+    let id = stacks[0].connect(SERVER.parse().unwrap()).unwrap();
+    let (begin, mut read, mut is_there) = (Instant::now(), [0; 16], false);
+    while read[..7] != *b"by IPv4" {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{stacks:?}");
+        for stack in &mut stacks {
+            stack.poll().unwrap();
+        }
+        while let Some(event) = stacks[0].next_event() {
+            assert_eq!(event, StackEvent::Connected(id));
+            is_there = true;
+            assert_eq!(stacks[0].streams().write(id, &[b"by IPv4"]), 7);
+        }
+        while let Some(event) = stacks[1].next_event() {
+            if let StackEvent::Stream(StreamEvent::Readable(id)) = event {
+                stacks[1].streams().read(id, &mut read);
+            }
+        }
+    }
+    assert!(is_there);
+    drop(stacks);
+    assert_eq!(sim.violations(), []);
 }

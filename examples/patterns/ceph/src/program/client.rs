@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use mlx5_ceph::msgr2::Message;
 use mlx5_ceph::wire::{Data, OSD_OP_REPLY, OsdOp, OsdReply};
 use mlx5_ceph::{Event, Messenger, MessengerOptions, PeerId};
-use mlx5_dv::Device;
 
 use super::common::{CONTENTS, Failure, Idle, content, seconds};
 
@@ -71,18 +69,17 @@ struct Job {
 }
 
 impl Client {
-    /// Runs to the end of all operations.
-    pub(super) fn run(
-        mut self,
-        device: &Arc<Device>,
-        mut options: MessengerOptions,
-        server: SocketAddr,
-    ) -> Result<(), Failure> {
+    /// What its messenger needs beyond `options`.
+    pub(super) fn options(&self, mut options: MessengerOptions) -> MessengerOptions {
         options.nonce = std::process::id();
         // Contents are shared, so that as much as is asked for may be under way.
         let under_way = (self.size as usize + FRONT).saturating_mul(2 * self.concurrency as usize);
         options.pending_bytes = options.pending_bytes.max(under_way);
-        let mut messenger = Messenger::new(device, options)?;
+        options
+    }
+
+    /// Runs to the end of all operations, by a messenger of its [`options`](Self::options).
+    pub(super) fn run(mut self, mut messenger: Messenger, server: SocketAddr) -> Result<(), Failure> {
         let contents: Vec<_> = (0..CONTENTS).map(|kind| Data::from(content(kind, self.size as usize))).collect();
         let mut jobs = BTreeMap::new();
         for _ in 0..self.jobs {

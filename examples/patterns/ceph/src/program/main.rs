@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use mlx5_ceph::MessengerOptions;
+use mlx5_ceph::stack::OwnedNeighbours;
+use mlx5_ceph::{Messenger, MessengerOptions};
+use mlx5_dv::{Device, Gid};
+use mlx5_neighbours::Network;
 use mlx5_open::{Sim, program};
 
 use client::Client;
@@ -56,10 +59,12 @@ struct DeviceArguments {
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
-    /// Index of the local GID. Addresses of the other end must be link-local or this card's; on devx: the kernel finds
-    /// others, too.
-    #[arg(short = 'x', long = "gid-index", default_value_t = 0)]
-    gid_index: u8,
+    /// IP address and prefix of the function, such as 10.0.0.4/24. On devx: one that its network interface has.
+    #[arg(long, value_name = "ADDRESS/PREFIX[,GATEWAY]")]
+    ip: Option<Network>,
+    /// Index of the local GID. By default that of --ip, or 0, the link-local one.
+    #[arg(short = 'x', long = "gid-index")]
+    gid_index: Option<u8>,
     /// Bytes of a chunk, the same on both ends (ms_async_rdma_buffer_size).
     #[arg(long, default_value_t = 131072, value_parser = clap::value_parser!(u32).range(512..=1 << 20))]
     buffer_size: u32,
@@ -80,12 +85,26 @@ fn some_seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl DeviceArguments {
-    fn apply(&self, options: &mut MessengerOptions) {
+    /// A messenger on the device, with what is asked for added to `options`.
+    fn open(&self, mut options: MessengerOptions) -> Result<Messenger, Failure> {
+        let device = mlx5_open::open_at(&self.device, self.ip.map(|network| network.address()))?;
         let stack = &mut options.stack;
         stack.events = true;
-        (stack.buffer_size, stack.gid_index) = (self.buffer_size as usize, self.gid_index);
+        (stack.buffer_size, stack.gid_index) = (self.buffer_size as usize, self.gid_index(&device)?);
         (stack.send_buffers, stack.receive_queue_len) = (self.send_buffers, self.receive_queue_len);
         options.keepalive = self.keepalive;
+        let mut messenger = Messenger::new(&device, options)?;
+        if device.is_owned() {
+            messenger.stack().find_by(Box::new(OwnedNeighbours::start(&device, self.ip)?));
+        }
+        Ok(messenger)
+    }
+
+    fn gid_index(&self, device: &Device) -> Result<u8, Failure> {
+        let (None, Some(network)) = (self.gid_index, self.ip) else { return Ok(self.gid_index.unwrap_or(0)) };
+        let is_its = |gid: &Gid| gid.address.to_canonical() == network.address();
+        let gid = device.gids().into_iter().find(is_its).ok_or("the device has no GID of --ip")?;
+        Ok(gid.index.try_into()?)
     }
 }
 
@@ -94,14 +113,12 @@ fn main() -> ExitCode {
     program::run("ceph_msgr", || match arguments.command {
         None => both(),
         Some(Command::Server { device, server, bind }) => {
-            let mut options = MessengerOptions::osd(0);
-            device.apply(&mut options);
-            server.run(&mlx5_open::open(&device.device)?, options, bind, |_| (), || false)
+            let options = server.options(MessengerOptions::osd(0));
+            server.run(device.open(options)?, bind, |_| (), || false)
         }
         Some(Command::Client { device, client, server }) => {
-            let mut options = MessengerOptions::client(0);
-            device.apply(&mut options);
-            client.run(&mlx5_open::open(&device.device)?, options, server)
+            let options = client.options(MessengerOptions::client(0));
+            client.run(device.open(options)?, server)
         }
     })
 }
@@ -115,11 +132,17 @@ fn both() -> Result<(), Failure> {
         let serving = scope.spawn(|| {
             let at = SocketAddr::from(([127, 0, 0, 1], 0));
             let told = |bound| address.0.send(bound).unwrap_or(());
-            Server::default().run(&far, MessengerOptions::osd(0), at, told, || is_done.load(Ordering::Relaxed))
+            let server = Server::default();
+            let messenger = Messenger::new(&far, server.options(MessengerOptions::osd(0)))?;
+            server.run(messenger, at, told, || is_done.load(Ordering::Relaxed))
         });
         let patience = Duration::from_secs(10);
         let result = match address.1.recv_timeout(patience) {
-            Ok(server) => Client::default().run(&near, MessengerOptions::client(0), server),
+            Ok(server) => {
+                let client = Client::default();
+                let options = client.options(MessengerOptions::client(0));
+                Messenger::new(&near, options).map_err(Into::into).and_then(|messenger| client.run(messenger, server))
+            }
             Err(error) => Err(error.into()),
         };
         is_done.store(true, Ordering::Relaxed);

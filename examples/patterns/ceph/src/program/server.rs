@@ -1,13 +1,11 @@
 //! The server: answers each operation.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use clap::Args;
 use mlx5_ceph::msgr2::Message;
 use mlx5_ceph::wire::{Data, OSD_OP, OsdOp, OsdReply};
 use mlx5_ceph::{Event, Messenger, MessengerOptions};
-use mlx5_dv::Device;
 
 use super::common::{CONTENTS, Failure, Idle, content};
 
@@ -26,17 +24,20 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves until `is_done`. `bound` is told where it listens.
+    /// What its messenger needs beyond `options`.
+    pub(super) fn options(&self, mut options: MessengerOptions) -> MessengerOptions {
+        options.is_lossy = self.lossy;
+        options
+    }
+
+    /// Serves until `is_done`, by a messenger of its [`options`](Self::options). `bound` is told where it listens.
     pub(super) fn run(
         mut self,
-        device: &Arc<Device>,
-        mut options: MessengerOptions,
+        mut messenger: Messenger,
         bind: SocketAddr,
         bound: impl FnOnce(SocketAddr),
         is_done: impl Fn() -> bool,
     ) -> Result<(), Failure> {
-        options.is_lossy = self.lossy;
-        let mut messenger = Messenger::new(device, options)?;
         let at = messenger.bind(bind)?;
         println!("serving at {at}");
         bound(at);

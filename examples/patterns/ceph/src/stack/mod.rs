@@ -10,7 +10,7 @@ mod options;
 mod streams;
 
 pub use lines::{Lines, LinkId, Received, TcpLines};
-pub use neighbours::{KernelNeighbours, Neighbour, Neighbours};
+pub use neighbours::{KernelNeighbours, Neighbour, Neighbours, OwnedNeighbours};
 pub use options::StackOptions;
 pub use streams::{StreamEvent, StreamId, Streams, Why};
 
@@ -122,7 +122,8 @@ impl Stack {
         })
     }
 
-    /// Finds MAC addresses by `neighbours`, and not by the kernel's.
+    /// Finds MAC addresses by `neighbours`, and not by the kernel's: by [`OwnedNeighbours`] on a function that the
+    /// program owns, which other ends do not find without them.
     pub fn find_by(&mut self, neighbours: Box<dyn Neighbours>) {
         self.neighbours = neighbours;
     }
@@ -180,6 +181,8 @@ impl Stack {
     fn forget(&mut self, id: StreamId) {
         if let Some(exchange) = self.exchanges.remove(&id) {
             self.lines.close(exchange.link);
+            // Who else waits for it asks again.
+            exchange.unresolved.into_iter().for_each(|(line, _)| self.neighbours.forget(line.gid));
         }
     }
 
@@ -341,11 +344,20 @@ impl Stack {
 
     /// Connects to the queue pair that `line` names, once its MAC address is known. Returns the next stage then.
     fn activate(&mut self, id: StreamId, stage: Stage, line: Line, now: Duration) -> Result<Option<Stage>, Why> {
-        let Some(exchange) = self.exchanges.get_mut(&id) else { return Ok(None) };
+        let ours = self.streams.local(id).map_err(failed)?.gid;
+        let (ours, theirs) = (address_of(ours), address_of(line.gid));
+        if ours.is_ipv4() != theirs.is_ipv4() {
+            let what =
+                format!("the other end's GID is {theirs}, and ours {ours}: give both ends GIDs of one IP version");
+            return Err(Why::Exchange(what));
+        }
         let Neighbour::Known(mac) = self.neighbours.mac_of(line.gid).map_err(failed)? else {
-            exchange.unresolved = Some((line, now + ASK_AGAIN));
+            if let Some(exchange) = self.exchanges.get_mut(&id) {
+                exchange.unresolved = Some((line, now + ASK_AGAIN));
+            }
             return Ok(None);
         };
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return Ok(None) };
         (exchange.peer, exchange.unresolved) = (line.qpn, None);
         self.streams.activate(id, &Peer { mac, ..line.peer() }).map_err(failed)?;
         Ok(Some(if stage == Stage::Asked { Stage::Answered } else { Stage::Replying }))
