@@ -44,6 +44,56 @@ $FIO --name=lab --filename=/dev/nvme0n1 --ioengine=libaio --direct=1 --thread --
     --bsrange=512-256k --size=${SIZE}M --verify=crc32c --verify_fatal=1
 ";
 
+/// Two hosts, 0 and 1, of names and identifiers of their own, of which Linux makes disks of their own: /tmp/disk0 and
+/// /tmp/disk1, of the controllers whose names /tmp/host0 and /tmp/host1 have.
+const TWO_HOSTS: &str = r#"
+set -e
+for module in nvmet-rdma nvmet nvme-fabrics nvme-core; do modprobe -q -r $module || true; done
+modprobe nvme-core multipath=N
+grep -qx N /sys/module/nvme_core/parameters/multipath || { lsmod | grep nvme; exit 1; }
+modprobe nvme-rdma
+cat > /tmp/connect <<SCRIPT
+id=11111111-2222-4333-8444-00000000000\$1
+$NVME connect -t rdma -a $ADDRESS -s 4420 -n $NQN --hostnqn=nqn.2014-08.org.nvmexpress:uuid:\$id --hostid=\$id \
+    --nr-io-queues=2 --keep-alive-tmo=60
+for wait in \$(seq 300); do
+    for controller in \$(grep -l \$id /sys/class/nvme/nvme*/hostnqn); do
+        name=\$(basename \$(dirname \$controller))
+        [ -b /dev/\${name}n1 ] || continue
+        echo \$name > /tmp/host\$1
+        ln -sf /dev/\${name}n1 /tmp/disk\$1
+        exit 0
+    done
+    sleep 0.1
+done
+echo "host \$1 has no disk"
+exit 1
+SCRIPT
+for host in 0 1; do bash /tmp/connect $host; done
+"#;
+
+/// What one host has written the other one reads. Both write and compare at once, each a half; then the second one
+/// does, while the first one leaves and comes back.
+const AT_ONE_DISK: &str = r#"
+set -e
+head -c 4M /dev/urandom > /tmp/sent
+dd if=/tmp/sent of=/tmp/disk0 bs=256K oflag=direct status=none
+dd if=/tmp/disk1 bs=256K count=16 iflag=direct status=none | busybox cmp - /tmp/sent
+fio="$FIO --ioengine=libaio --direct=1 --thread --iodepth=16 --rw=randwrite --bsrange=512-64k --size=${SIZE}M \
+    --verify=crc32c --verify_fatal=1"
+$fio --name=first --filename=/tmp/disk0 --name=second --filename=/tmp/disk1 --offset=32M
+{ for round in $(seq $ROUNDS); do $fio --name=second --filename=/tmp/disk1 --offset=32M || exit 1; done; } &
+second=$!
+for round in 1 2 3; do
+    $NVME disconnect -d $(cat /tmp/host0)
+    rm /tmp/disk0
+    bash /tmp/connect 0
+done
+wait $second
+dd if=/tmp/sent of=/tmp/disk0 bs=256K oflag=direct status=none
+dd if=/tmp/disk1 bs=256K count=16 iflag=direct status=none | busybox cmp - /tmp/sent
+"#;
+
 /// Linux's block layer, then nvme-cli, have a part of the disk zeroed, and have it flushed. Reads what is there then.
 const ZEROES_AND_FLUSHES: &str = r#"
 set -e
@@ -205,9 +255,10 @@ fn ours_and_linux_s_ends_read_what_was_written() -> TestResult {
     pair.lab.wait_until("nothing is left of it", "[ -z \"$(rdma resource show cm_id)\" ]")?;
     // Our host may connect again before its subsystem is back: it is refused, or the target ends its queues while they
     // are connected. It is killed while the target answers. A target that stood still finds that its host has said
-    // nothing.
+    // nothing. Two disks of one namespace are what Linux advises against.
     let called_early = ["connect request for invalid subsystem lab!", "trying to establish a connected queue"];
-    pair.end(&[called_early.as_slice(), &["keep-alive timer"]].concat())
+    let of_one_namespace = ["but multipathing not supported", "shared namespaces without CONFIG_NVME_MULTIPATH"];
+    pair.end(&[called_early.as_slice(), &of_one_namespace, &["keep-alive timer"]].concat())
 }
 
 /// Frames of both functions are lost, those of the connection manager and of ARP among them.
@@ -303,7 +354,18 @@ fn their_host(pair: &Pair) -> TestResult {
         assert_fio_compared(&pair.lab.check(&by_fio, transfers())?);
         pair.lab.check(&format!("{with}\n{disconnect}"), PROBE)?;
     }
-    Ok(())
+    several_hosts(pair, &mut target, &with)
+}
+
+/// Two hosts of Linux's, of one guest, on our target at once.
+fn several_hosts(pair: &Pair, target: &mut Process, with: &str) -> TestResult {
+    pair.lab.check(&format!("{with}\n{TWO_HOSTS}"), PROBE)?;
+    target.await_line_where("a report of two hosts", PROBE, |line| line.starts_with("2 hosts, "))?;
+    let (mib, rounds) = (rounds(2, 32), rounds(2, 8));
+    let work = format!("{with} FIO='{}' SIZE={mib} ROUNDS={rounds}\n{AT_ONE_DISK}", Software::FIO);
+    let said = pair.lab.check(&work, transfers())?;
+    assert_eq!(said.matches("err= 0").count(), 2 + rounds, "{said}");
+    pair.lab.check(&format!("{with}\n{LEAVE_BY_NVME_CLI}"), PROBE).map(drop)
 }
 
 /// Fails if nvme-cli did not find what our target is: in discovery, in the list of disks, in the identify pages.

@@ -12,7 +12,7 @@ use crate::status::Status;
 use crate::wire::{
     COMMAND, Command, ConnectData, ControllerData, DISCOVERY, DiscoveryEntry, DiscoveryHeader, Features, Identify,
     LbaFormat, LogPage, NamespaceData, NamespaceDescriptor, PropertyGet, PropertySet, SmartLog, admin, cns, fabric,
-    feature, identify_bits, log, property, put_ascii, put_text, text,
+    feature, identify_bits, log, namespace_bits, property, put_ascii, put_text, text,
 };
 
 /// NVMe 1.3: the first with names for namespaces.
@@ -325,6 +325,8 @@ impl Controller {
             return data;
         }
         data.cntrltype = identify_bits::TYPE_IO as u8;
+        // Without it Linux refuses a second connection to the subsystem.
+        data.cmic = identify_bits::CMIC_SEVERAL_CONTROLLERS as u8;
         (data.sqes, data.cqes) = (0x66, 0x44);
         data.nn = (subsystem.disks.len() as u32).into();
         data.mnan = data.nn;
@@ -411,8 +413,7 @@ fn namespace(nsid: u32, disk: &dyn Disk, options: &TargetOptions) -> NamespaceDa
         size: disk.blocks().into(),
         capacity: disk.blocks().into(),
         used: disk.blocks().into(),
-        // Several hosts.
-        nmic: 1,
+        nmic: namespace_bits::NMIC_SHARED as u8,
         nguid: unique(nsid, options),
         ..NamespaceData::default()
     };

@@ -189,6 +189,8 @@ constants! {
 
     /// Bits of [`ControllerData`].
     pub mod controller: u32 {
+        /// `cmic`: several controllers, of several hosts or of one.
+        CMIC_SEVERAL_CONTROLLERS = 1 << 1, "NVME_CTRL_CMIC_MULTI_CTRL";
         /// `sgls`: data blocks with keys.
         SGLS_KEYED = 1 << 2, "-";
         /// `sgls`: offsets into the capsule.
@@ -201,5 +203,11 @@ constants! {
         TYPE_IO = 1, "NVME_CTRL_IO";
         /// `cntrltype`: discovery.
         TYPE_DISCOVERY = 2, "NVME_CTRL_DISC";
+    }
+
+    /// Bits of [`NamespaceData`].
+    pub mod namespace: u32 {
+        /// `nmic`: several controllers may have it at once.
+        NMIC_SHARED = 1 << 0, "NVME_NS_NMIC_SHARED";
     }
 }

@@ -19,6 +19,7 @@ pub use fabrics::{
 };
 pub use identify::{
     ControllerData, LbaFormat, NamespaceData, NamespaceDescriptor, SmartLog, cns, controller as identify_bits,
+    namespace as namespace_bits,
 };
 pub use private::{CmReject, CmReply, CmRequest, CmStatus, port, reason};
 pub use text::{put_ascii, put_text, text};
