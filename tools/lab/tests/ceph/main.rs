@@ -13,7 +13,7 @@ use mlx5_lab::{Build, Guest, Job, Model, Software, rounds};
 /// How long a client may take on emulated processors of a busy host: a long form has up to a thousand broken
 /// connections, or 98 GiB.
 fn patience() -> Duration {
-    Duration::from_secs(rounds(600, 6 * 3600) as u64)
+    Duration::from_secs(rounds(600, 12 * 3600) as u64)
 }
 
 /// Of our client: as many messages of 1 MiB at a time as Ceph's server has received chunks for, which ends by an
