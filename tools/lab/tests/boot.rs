@@ -46,6 +46,17 @@ fn commands_are_kept_apart_and_in_time() -> TestResult {
     guest.check("touch /tmp/go", SOON)?;
     assert_eq!(server.wait(SOON)?.text(), "up\nwent\n");
 
+    // A paused guest says nothing.
+    let mut ticks = guest.start("while sleep 0.05; do echo tick; done")?;
+    ticks.wait_for("tick", SOON)?;
+    let paused = guest.pause()?;
+    let so_far = ticks.so_far();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(ticks.so_far(), so_far);
+    drop(paused);
+    ticks.wait_until(|said| said.len() > so_far.len(), SOON)?;
+    drop(ticks);
+
     let start = Instant::now();
     let late = guest.run("echo begun; sleep 100 & sleep 100", Duration::from_secs(1));
     assert!(matches!(&late, Err(GuestError::Timeout { output, .. }) if output == "begun"), "{late:?}");

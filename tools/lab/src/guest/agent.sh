@@ -12,7 +12,7 @@ mount -t tmpfs tmpfs /run
 mount -t hugetlbfs hugetlbfs /dev/hugepages
 mount -t debugfs debugfs /sys/kernel/debug
 ulimit -l unlimited
-hostname lab
+busybox hostname lab
 ip link set lo up
 
 # If records were lost, reading starts again; the host recognises repeated ones by their number.
@@ -32,7 +32,7 @@ agent() {
 
     if [ -e /lab/interactive ]; then
         echo ready >&3
-        setsid cttyhack bash -l 3>&-
+        setsid busybox cttyhack bash -l 3>&-
         sync
         echo o > /proc/sysrq-trigger
         sleep 60

@@ -239,6 +239,7 @@ impl GuestBuilder {
             channel,
             qemu,
             logs: prepared.logs.clone(),
+            monitor: prepared.monitor(),
             next: AtomicU64::new(1),
             _slot: prepared.slot,
             _temp: prepared.temp,
@@ -374,6 +375,9 @@ impl GuestBuilder {
         }
         let socket = prepared.temp.path().join("agent.sock");
         qemu.arg("-chardev").arg(keyed("socket,id=agent,path=", &socket));
+        let mut monitor = keyed("unix:", &prepared.monitor());
+        monitor.push(",server=on,wait=off");
+        qemu.arg("-qmp").arg(monitor);
         qemu.args(["-device", "virtio-serial-pci"]);
         qemu.args(["-device", "virtserialport,chardev=agent,name=mlx5.lab"]);
         for (index, socket) in self.nics.iter().enumerate() {
@@ -393,10 +397,12 @@ impl GuestBuilder {
             false => "q35,memory-backend=mem0",
         };
         qemu.args(["-machine", machine]);
-        match self.icount {
-            true => qemu.args(["-accel", "tcg,thread=single", "-icount", "shift=0"]),
-            false => qemu.args(["-accel", "tcg,thread=multi"]),
-        };
+        // The processors take turns on one thread. With a thread each, on a busy host, one spins for a lock while the
+        // other one, which holds it, waits for a processor of the host: that took half of all the time.
+        qemu.args(["-accel", "tcg,thread=single"]);
+        if self.icount {
+            qemu.args(["-icount", "shift=0"]);
+        }
         let cpus = if self.icount { 1 } else { self.cpus };
         qemu.arg("-smp").arg(cpus.to_string());
         qemu.arg("-m").arg(format!("{size}M"));
@@ -474,6 +480,11 @@ struct Prepared {
 }
 
 impl Prepared {
+    /// The socket of QEMU's monitor.
+    fn monitor(&self) -> PathBuf {
+        self.temp.path().join("monitor.sock")
+    }
+
     fn boot_error(&self, reason: &str) -> GuestError {
         GuestError::Boot { reason: reason.to_owned(), evidence: Box::new(self.logs.evidence()) }
     }

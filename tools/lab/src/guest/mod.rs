@@ -6,6 +6,7 @@ mod error;
 mod initramfs;
 mod kernel_log;
 mod logs;
+mod monitor;
 mod qemu;
 mod running;
 

@@ -1,7 +1,6 @@
 //! The QEMU process of a guest.
 
-use std::io;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::Duration;
 
 use crate::process::{kill, wait};
@@ -13,15 +12,6 @@ pub(super) struct Qemu(pub(super) Child);
 impl Qemu {
     pub(super) fn runs(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
-    }
-
-    /// Sends it a signal, by the name that a shell knows.
-    pub(super) fn signal(&self, name: &str) -> io::Result<()> {
-        let script = format!("kill -{name} {}", self.0.id());
-        match Command::new("sh").args(["-c", &script]).status()? {
-            status if status.success() => Ok(()),
-            status => Err(io::Error::other(format!("`{script}` ended with {status}"))),
-        }
     }
 
     /// Whether it ends by itself within `patience`.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use super::channel::{Channel, State};
 use super::error::GuestError;
 use super::kernel_log::KernelLog;
 use super::logs::{Logs, TAIL_LINES};
+use super::monitor::Monitor;
 use super::qemu::Qemu;
 use crate::error::IoContext;
 use crate::lock::FileLock;
@@ -59,6 +61,8 @@ pub struct Guest {
     pub(super) channel: Channel,
     pub(super) qemu: Qemu,
     pub(super) logs: Logs,
+    /// The socket of QEMU's monitor.
+    pub(super) monitor: PathBuf,
     pub(super) next: AtomicU64,
     // Dropped last: QEMU must have ended before another guest takes the slot.
     pub(super) _slot: FileLock,
@@ -122,13 +126,15 @@ impl Guest {
         }
     }
 
-    /// Stops the guest's processors: it says nothing and hears nothing, while its cards, which are the model's, go on.
+    /// Stops the guest's processors and its clock: it says nothing and hears nothing, while its cards, which are the
+    /// model's, go on.
     ///
     /// # Errors
-    /// QEMU could not be sent a signal.
+    /// QEMU does not answer, or refuses.
     pub fn pause(&self) -> io::Result<Paused<'_>> {
-        self.qemu.signal("STOP")?;
-        Ok(Paused(self))
+        let mut monitor = Monitor::connect(&self.monitor)?;
+        monitor.execute("stop")?;
+        Ok(Paused { monitor, _guest: PhantomData })
     }
 
     /// The folder with this guest's logs: `console.log`, `kernel.log`, `qemu.log`, and `run/` with every command and
@@ -174,11 +180,14 @@ impl Guest {
 
 /// A guest whose processors stand still, until this is dropped.
 #[derive(Debug)]
-pub struct Paused<'guest>(&'guest Guest);
+pub struct Paused<'guest> {
+    monitor: Monitor,
+    _guest: PhantomData<&'guest Guest>,
+}
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.0.qemu.signal("CONT") {
+        if let Err(error) = self.monitor.execute("cont") {
             eprintln!("the guest stays paused: {error}");
         }
     }
