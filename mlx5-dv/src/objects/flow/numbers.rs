@@ -5,8 +5,8 @@ use mlx5_prm::flow::{FteMatchMpls, GreKey};
 use super::fields::{Bits, Fields, Header, IPV4, IPV6, TCP, UDP};
 use super::matching::FlowMatch;
 use super::protocols::{
-    ESP, GENEVE_PORT, GRE, GTPU_N_PDU, GTPU_PDU_SESSION, GTPU_PORT, GTPU_SEQUENCE, ROCE_PORT, VXLAN_GPE_PORT,
-    gtpu_extension, gtpu_option, icmp, icmpv6, mpls, mpls_over_gre, mpls_over_udp,
+    ESP, GENEVE_PORT, GRE, GTPU_EXTENSION, GTPU_N_PDU, GTPU_PDU_SESSION, GTPU_PORT, GTPU_SEQUENCE, ROCE_PORT,
+    VXLAN_GPE_PORT, gtpu_extension, gtpu_option, icmp, icmpv6, mpls, mpls_over_gre, mpls_over_udp,
 };
 
 /// What a match with a value is called: the field and the number, or as given.
@@ -172,6 +172,11 @@ impl FlowMatch {
         /// GTP-U with this N-PDU number.
         fn gtpu_n_pdu(u8) and fn gtpu_n_pdu_masked: 8 bits, "GTP-U N-PDU number": |bits|
             gtpu_option(GTPU_N_PDU, bits.value, bits.mask, 8);
+        /// Type of GTP-U's first extension header, as of [`gtpu_extension`](Self::gtpu_extension): 0x85 for that of a
+        /// PDU session.
+        fn gtpu_extension_type(u8) and fn gtpu_extension_type_masked: 8 bits,
+            "GTP-U extension header type" as "GTP-U extension header {:#x}": |bits|
+            gtpu_option(GTPU_EXTENSION, bits.value, bits.mask, 0);
         /// Type of the PDU session's information (3GPP TS 38.415) in a GTP-U packet, 4 bits: 0 downlink, 1 uplink.
         fn gtpu_pdu_type(u8) and fn gtpu_pdu_type_masked: 4 bits, "GTP-U PDU type": |bits|
             gtpu_extension(GTPU_PDU_SESSION, bits.value << 20, bits.mask << 20);

@@ -23,7 +23,7 @@ pub(super) const ROCE_PORT: u16 = 4791;
 pub(super) const GENEVE_PORT: u16 = 6081;
 const MPLS_PORT: u16 = 6635;
 /// Flags of GTP-U: an extension header, a sequence number, an N-PDU number.
-const GTPU_EXTENSION: u8 = 4;
+pub(super) const GTPU_EXTENSION: u8 = 4;
 pub(super) const GTPU_SEQUENCE: u8 = 2;
 pub(super) const GTPU_N_PDU: u8 = 1;
 /// GTP-U's extension header with information of a PDU session. 3GPP TS 29.281, DPDK's mlx5_flow_dv.c.
