@@ -59,6 +59,7 @@ mod vxlan_port;
 mod xrcd;
 
 pub use mlx5_prm::flow::{L4Type, L4TypeExt};
+pub use mlx5_prm::obj::{FlowMeterColor, FlowMeterParameters};
 
 pub use crate::access::Advice;
 pub use buffer::Buffer;
@@ -74,6 +75,7 @@ pub use flow::geneve::GeneveOption;
 pub use flow::group::{FlowGroup, FlowGroupStatus};
 pub use flow::matcher::FlowMatcher;
 pub use flow::matching::FlowMatch;
+pub use flow::meter::{FlowMeter, FlowMeters, MeterRate};
 pub use flow::modify::{HeaderChanges, HeaderField, ModifyHeader};
 pub use flow::reformat::{PacketReformat, VxlanTunnel};
 pub use flow::rule::{FlowRule, FlowRuleStatus};

@@ -169,6 +169,28 @@ impl Sq {
         cq: &Arc<Cq>,
         options: SqOptions,
     ) -> Result<Arc<Self>, Error> {
+        Self::make(pd, uar, tis, cq, options, true)
+    }
+
+    /// Creates a send queue that sends no frames, but writes objects of steering. Its `tis` is not the card's.
+    pub(crate) fn of_objects(
+        pd: &Arc<Pd>,
+        uar: &Arc<Uar>,
+        tis: &Arc<Tis>,
+        cq: &Arc<Cq>,
+        options: SqOptions,
+    ) -> Result<Arc<Self>, Error> {
+        Self::make(pd, uar, tis, cq, options, false)
+    }
+
+    fn make(
+        pd: &Arc<Pd>,
+        uar: &Arc<Uar>,
+        tis: &Arc<Tis>,
+        cq: &Arc<Cq>,
+        options: SqOptions,
+        sends_frames: bool,
+    ) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("a send queue's PD, UAR, TIS and CQ", device, [uar.device(), tis.device(), cq.device()])?;
         cq.admit()?;
@@ -190,8 +212,8 @@ impl Sq {
             .user_index(NO_USER_INDEX)
             .cqn(cq.cqn())
             .ts_format(ts_format)
-            .tis_lst_sz(1)
-            .tis_num_0(tis.tisn())
+            .tis_lst_sz(sends_frames.into())
+            .tis_num_0(if sends_frames { tis.tisn() } else { 0 })
             .allow_multi_pkt_send_wqe(is_multi_packet)
             .allow_swp(ethernet.swp())
             .wq(&wq);

@@ -15,6 +15,7 @@ pub use super::owning::batch::ConnectionReceives as FrameReceives;
 pub use super::owning::ethernet::{EthernetOptions, EthernetQueue, ReceivedFrame};
 pub use super::owning::forward::{ForwardBatch, ForwardError, Forwarder};
 pub use super::owning::frame_batch::FrameBatch;
+pub use super::owning::meter_writer::MeterWriter;
 pub use super::owning::spread::{Spread, SpreadOptions};
 pub use super::owning::striding::{Burst, Packet, PacketError, Receives, StridingOptions, StridingQueue};
 pub use super::receive::ethernet::EthernetReceiveQueue;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mlx5_dv::Mac;
 use mlx5_dv::objects::{AccessFlags, FrameSource, MemoryRegion, Pd, Strides};
 use mlx5_dv::queue::PostError;
 use mlx5_dv::queue::ethernet::{
     EthernetOptions, ForwardError, Forwarder, FrameFlags, Packet, StridingOptions, StridingQueue,
 };
+use mlx5_dv::{Device, Mac};
 use mlx5_open::Sim;
 use mlx5_sim::profile::Profile;
 
@@ -135,7 +135,7 @@ fn a_source_is_of_one_queue_and_its_memory_stays_as_long() {
 }
 
 /// Function 1 sends back to function 0 what it hears.
-struct Reflector {
+pub struct Reflector {
     receiver: StridingQueue,
     forwarder: Forwarder,
     turns: usize,
@@ -179,8 +179,16 @@ impl Reflector {
         count
     }
 
+    pub fn device(&self) -> &Arc<Device> {
+        self.receiver.device()
+    }
+
+    pub fn flow_metadata(&mut self, value: u32) {
+        self.forwarder.flow_metadata(value);
+    }
+
     /// Sends back so many frames.
-    fn reflect(&mut self, mut count: usize) {
+    pub fn reflect(&mut self, mut count: usize) {
         let deadline = Instant::now() + SOON;
         while count > 0 {
             assert!(Instant::now() < deadline, "{count} frames did not come");
@@ -199,7 +207,7 @@ impl Reflector {
 }
 
 /// Two ends of which the first hears what the other sends back.
-fn reflected(buffers: u32) -> (Sim, EthernetEnd, Reflector) {
+pub fn reflected(buffers: u32) -> (Sim, EthernetEnd, Reflector) {
     let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
     let here = EthernetEnd::listening(&sim, 0, EthernetOptions::default());
     let there = Reflector::new(&sim, buffers);

@@ -208,14 +208,14 @@ impl Rig {
 
     /// Starts testpmd with these device arguments for both ports and `options` of its own.
     fn testpmd(&self, device: &str, options: &str) -> Result<Testpmd<'_>, Report> {
-        self.start(device, "", options)
+        self.start([device; 2], "", options)
     }
 
-    /// The same with options of EAL.
-    fn start(&self, device: &str, eal: &str, options: &str) -> Result<Testpmd<'_>, Report> {
+    /// The same with device arguments for each port, and options of EAL.
+    fn start(&self, [first, second]: [&str; 2], eal: &str, options: &str) -> Result<Testpmd<'_>, Report> {
         let run = format!(
             "{}\n{FUNCTIONS}\nexec 3<>/tmp/commands\n\
-             dpdk dpdk-testpmd -l 0,1 --no-telemetry {eal} -a $2,{device} -a $3,{device} -- \
+             dpdk dpdk-testpmd -l 0,1 --no-telemetry {eal} -a $2,{first} -a $3,{second} -- \
              --interactive --no-mlockall --total-num-mbufs=24576 --rxd=1024 --txd=1024 {options} < /tmp/commands 2>&1",
             Software::DPDK
         );
@@ -532,6 +532,34 @@ fn sends(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
     Ok(())
 }
 
+/// Rules count what is sent with their metadata, which testpmd's driver writes into work requests, and nothing else.
+fn sends_metadata(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
+    // Its driver writes it where it was registered before the port's start.
+    testpmd.says(&["port stop all", "port config 1 tx_metadata 4660", "port start all", "set portlist 1"])?;
+    for value in [4660, 4661] {
+        let rule = format!("flow create 1 egress pattern meta data is {value} / end actions count / end");
+        let said = testpmd.say(&rule)?;
+        assert!(said.contains(" created"), "{rule}: {said}");
+    }
+    testpmd.forward("txonly")?;
+    testpmd.say("stop")?;
+    let [_, sent] = testpmd.counts(1)?;
+    assert!(sent > 0);
+    let mut hits = |rule: u32| -> Result<u64, Report> {
+        let said = testpmd.say(&format!("flow query 1 {rule} count"))?;
+        let hits = said.lines().find_map(|line| line.trim().strip_prefix("hits: "));
+        Ok(hits.ok_or_else(|| format!("no count in:\n{said}"))?.parse()?)
+    };
+    let deadline = Instant::now() + SOON;
+    while hits(0)? != sent {
+        if Instant::now() > deadline {
+            return Err(rig.lab.explain(format!("{} counted of {sent} that were sent", hits(0)?)));
+        }
+    }
+    assert_eq!(hits(1)?, 0);
+    testpmd.says(&["flow flush 1", "port config 1 tx_metadata 0", "set portlist 0,1"])
+}
+
 /// Datagrams are spread over the queues by the hash of testpmd's key, and where its table says: all to one, once that
 /// is changed.
 fn spreads(rig: &Rig, testpmd: &mut Testpmd<'_>) -> TestResult {
@@ -755,20 +783,27 @@ const FORMS: [(&str, &[&str]); 6] = [
     ("rxq_cqe_comp_en=0,txq_inline_max=512,txqs_min_inline=0", &["selected vectorized SPRQ Rx", "(inline data)"]),
 ];
 
-/// Each form of queue forwards TCP, and every frame is counted at both ends.
+/// Each form of queue forwards TCP, and every frame is counted at both ends: each port has another form, of which one
+/// has the segments, the other one their acknowledgements. In the long form each has either.
 fn forms(rig: &Rig) -> TestResult {
-    for (device, expected) in &FORMS[..rounds(3, FORMS.len())] {
-        let mut testpmd = rig.start(device, "--log-level=pmd.net.mlx5,debug", "--rxq=2 --txq=2")?;
+    const PAIRS: usize = FORMS.len() / 2;
+    for number in 0..rounds(PAIRS, FORMS.len()) {
+        let ports = [FORMS[number], FORMS[(number + PAIRS) % FORMS.len()]];
+        let devices = ports.map(|(device, _)| device);
+        let mut testpmd = rig.start(devices, "--log-level=pmd.net.mlx5,debug", "--rxq=2 --txq=2")?;
         let said = testpmd.job.so_far();
-        for words in *expected {
-            assert!(said.contains(words), "no {words:?} with {device} in:\n{said}");
+        for words in ports.iter().flat_map(|(_, expected)| *expected) {
+            assert!(said.contains(words), "no {words:?} with {devices:?} in:\n{said}");
         }
-        let before = rig.counter("b", "rx_packets_phy")?;
+        let heard = || Ok::<_, Report>([rig.counter("a", "rx_packets_phy")?, rig.counter("b", "rx_packets_phy")?]);
+        let before = heard()?;
         testpmd.forward("io")?;
         rig.tcp(1, "10.0.0.2")?;
         testpmd.say("stop")?;
-        let ([received, _], [_, sent]) = (testpmd.counts(0)?, testpmd.counts(1)?);
-        assert_eq!([received, sent], [rig.counter("b", "rx_packets_phy")? - before; 2], "{device}");
+        let ([received, returned], [acknowledged, sent]) = (testpmd.counts(0)?, testpmd.counts(1)?);
+        let after = heard()?;
+        let [back, there] = [after[0] - before[0], after[1] - before[1]];
+        assert_eq!([received, sent, acknowledged, returned], [there, there, back, back], "{devices:?}");
         testpmd.quit()?;
     }
     Ok(())
@@ -829,6 +864,7 @@ fn testpmd_forwards_between_two_kernels() -> TestResult {
                 spreads,
                 times,
                 send_times,
+                sends_metadata,
                 offloads,
             ],
         ),

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use mlx5_prm::flow::{DestFormatStruct, FlowContext, FlowCounterList, FlowDestinationType, Vlan};
+use mlx5_prm::flow::{DestFormatStruct, ExecuteAso, FlowContext, FlowCounterList, FlowDestinationType, Vlan};
 use mlx5_prm::layout::{Be64, Layout};
 
 use super::counter::FlowCounter;
+use super::meter::FlowMeter;
 use super::modify::ModifyHeader;
 use super::reformat::{PacketReformat, Tunnel};
 use super::table::{Direction, FlowTable, check_several_paths};
@@ -24,6 +25,7 @@ const DECAP: u16 = 0x20;
 const MOD_HDR: u16 = 0x40;
 const VLAN_POP: u16 = 0x80;
 const VLAN_PUSH: u16 = 0x100;
+const EXECUTE_ASO: u16 = 0x4000;
 
 /// Where a frame goes.
 #[derive(Debug, Clone)]
@@ -69,8 +71,8 @@ impl VlanTag {
 /// What a flow rule does with a frame. One of [`forward`](Self::forward), [`table`](Self::table), [`drop`](Self::drop),
 /// [`send`](Self::send) and [`kernel`](Self::kernel) says what becomes of it; the other calls add what is done before.
 ///
-/// The card does it in this order, whatever that of the calls: count, take out of a tunnel, remove a VLAN tag, change
-/// headers, add a VLAN tag, put into a tunnel.
+/// The card does it in this order, whatever that of the calls: count, meter, take out of a tunnel, remove a VLAN tag,
+/// change headers, add a VLAN tag, put into a tunnel.
 ///
 /// ```no_run
 /// # use mlx5_dv::objects::{FlowActions, FlowCounter, Tir};
@@ -86,6 +88,8 @@ pub struct FlowActions {
     pub(super) fate: Fate,
     pub(super) counters: Vec<FlowCounter>,
     tag: Option<u32>,
+    /// With the number of the register that gets the colour.
+    meter: Option<(FlowMeter, u8)>,
     decap: bool,
     decap_l3: Option<Arc<PacketReformat>>,
     pop_vlan: bool,
@@ -118,6 +122,7 @@ impl FlowActions {
             fate,
             counters: Vec::new(),
             tag: None,
+            meter: None,
             decap: false,
             decap_l3: None,
             pop_vlan: false,
@@ -168,6 +173,14 @@ impl FlowActions {
     /// number of the TIR's receive queue, or of the TIR where it spreads frames.
     pub fn tag(mut self, tag: u32) -> Self {
         self.tag = Some(tag);
+        self
+    }
+
+    /// The frame goes through `meter`, and has its colour in metadata register c of number 0 to 7 in the tables after
+    /// this one, whose rules find it by [`FlowMatch::color`](super::matching::FlowMatch::color): for rules that forward
+    /// to a table.
+    pub fn meter(mut self, meter: &FlowMeter, register: u8) -> Self {
+        self.meter = Some((meter.clone(), register));
         self
     }
 
@@ -248,12 +261,16 @@ impl FlowActions {
         let counters = self.counters.iter().map(|counter| counter.counters().device());
         let modify = self.modify.iter().map(|modify| modify.device());
         let reformats = self.decap_l3.iter().chain(&self.encap).map(|reformat| reformat.device());
-        let mut all = destinations.chain(counters).chain(modify).chain(reformats);
+        let meter = self.meter.iter().map(|(meter, _)| meter.device());
+        let mut all = destinations.chain(counters).chain(modify).chain(reformats).chain(meter);
         if all.any(|other| !Arc::ptr_eq(device, other)) {
             return Err(Invalid::ForeignDevice { what: "a flow rule and what it names" }.into());
         }
         self.check_effects()?;
         fits("flow tag", self.flow_tag(), 24)?;
+        if let Some((_, register)) = self.meter {
+            in_range("metadata register", register.into(), 0..=7, "metadata_reg_c_7")?;
+        }
         if let Some(tag) = self.push_vlan {
             fits("VLAN", tag.vlan.into(), 12)?;
             fits("VLAN priority", tag.priority.into(), 3)?;
@@ -270,11 +287,18 @@ impl FlowActions {
             Fate::Drop => "drops frames",
             Fate::Send => "sends frames",
             Fate::Kernel => "leaves frames to the kernel",
-            Fate::Forward(_) => return Ok(()),
+            Fate::Forward(destinations) => {
+                let is_table = |one: &FlowDestination| matches!(one, FlowDestination::Table(_));
+                return match self.meter.is_some() && !destinations.iter().any(is_table) {
+                    true => Err(Invalid::NoEffect { action: METERING, beside: "forwards to no table" }),
+                    false => Ok(()),
+                };
+            }
         };
         let is_dropped = matches!(self.fate, Fate::Drop);
         let idle = [
             (self.tag.is_some(), "a flow tag"),
+            (self.meter.is_some(), METERING),
             (is_dropped && self.encap.is_some(), "putting into a tunnel"),
             (is_dropped && (self.decap || self.decap_l3.is_some()), "taking out of a tunnel"),
             (is_dropped && self.modify.is_some(), "changing headers"),
@@ -352,6 +376,7 @@ impl FlowActions {
             false => Ok(()),
         };
         lacks(!self.counters.is_empty(), caps.flow_counter(), "count", "flow_counter")?;
+        lacks(self.meter.is_some(), caps.execute_aso(), "meter frames", "execute_aso")?;
         lacks(self.pop_vlan, caps.pop_vlan(), "remove a VLAN tag", "pop_vlan")?;
         lacks(self.push_vlan.is_some(), caps.push_vlan(), "add a VLAN tag", "push_vlan")
     }
@@ -404,6 +429,7 @@ impl FlowActions {
             (self.modify.is_some(), MOD_HDR),
             (self.push_vlan.is_some(), VLAN_PUSH),
             (reformat.is_some(), PACKET_REFORMAT),
+            (self.meter.is_some(), EXECUTE_ASO),
         ] {
             action |= if is_done { bit } else { 0 };
         }
@@ -415,6 +441,11 @@ impl FlowActions {
             .flow_counter_list_size(self.counters.len() as u32)
             .modify_header_id(self.modify.as_ref().map_or(0, |modify| modify.modify_header_id()))
             .packet_reformat_id(reformat.map_or(0, |reformat| reformat.packet_reformat_id()));
+        if let Some((meter, register)) = &self.meter {
+            let mut all = [ExecuteAso::ZERO; 4];
+            all[0] = meter.execution(*register);
+            context.w().execute_aso(&all);
+        }
         if let Some(VlanTag { ethertype, priority, vlan }) = self.push_vlan {
             let mut tag = Vlan::default();
             tag.w().ethtype(ethertype).prio(priority).vid(vlan);
@@ -425,11 +456,12 @@ impl FlowActions {
 
     /// Whether it changes frames, which the kernel's rules cannot.
     pub(super) fn changes_frames(&self) -> bool {
-        self.has_tunnel() || self.pop_vlan || self.modify.is_some() || self.push_vlan.is_some()
+        self.has_tunnel() || self.meter.is_some() || self.pop_vlan || self.modify.is_some() || self.push_vlan.is_some()
     }
 }
 
 const SENDS: &str = "a table of frames that are sent";
+const METERING: &str = "a flow meter";
 
 fn destination(destination: &FlowDestination) -> Be64 {
     let mut to = DestFormatStruct::default();

@@ -19,7 +19,6 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
     ),
     ("of an option that a card has to make: see geneve_option.rs", &["geneve_tlv_option_0_exist"]),
     ("of an option that a card has to make: see geneve_option.rs", &["geneve_tlv_option_0_data"]),
-    ("what a send WQE's flow_table_metadata writes, which this driver's queues leave 0", &["metadata_reg_a"]),
     ("of the IPsec engine, which this driver has not", &["ipsec_syndrome", "ipsec_next_header"]),
     ("of the MACsec engine, which this driver has not", &["macsec_syndrome"]),
     (
@@ -70,7 +69,7 @@ fn everything() -> Vec<FlowMatch> {
         all().vxlan(5),
         all().geneve(5).geneve_protocol(5).geneve_option_words(5).geneve_oam(true),
         all().bth_opcode(5).bth_destination_qp(5),
-        all().source_sq(5),
+        all().source_sq(5).sent_metadata(5, u32::MAX),
         all().mpls_over_udp_label(5).mpls_over_udp_traffic_class(5).mpls_over_udp_ttl(5),
         all().mpls_over_gre_label(5).mpls_over_gre_traffic_class(5).mpls_over_gre_ttl(5),
         all().vxlan_gpe(5).vxlan_gpe_next_protocol(5).vxlan_gpe_flags(8, 8),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mlx5_prm::flow::{FteMatchParam, FteMatchSetLyr24, Ipv6Layout, Ipv6LayoutIpv4LayoutAuto, L4Type, L4TypeExt};
 use mlx5_prm::layout::Layout;
+use mlx5_prm::obj::FlowMeterColor;
 
 use super::conflict::{exclude, implies};
 use super::fields::{Bits, Fields, Header, IPV4, IPV6, PART, TCP, UDP, united};
@@ -18,6 +19,8 @@ use crate::objects::tunnel::VXLAN_PORT;
 
 /// How errors name the field.
 const VXLAN_NETWORK: &str = "VXLAN network";
+/// Bits of a register that a meter writes: Linux's `PACKET_COLOR_BITS`.
+const COLOR: u32 = 0xff;
 /// Bits of an address.
 const IPV4_BITS: u8 = 32;
 const IPV6_BITS: u8 = 128;
@@ -448,6 +451,21 @@ impl FlowMatch {
             };
         });
         self.and(format_args!("metadata register {register} of {:#x}", value & mask), fields)
+    }
+
+    /// Frames of this colour, which a meter of an earlier table's rule has left in metadata register c of number 0 to
+    /// 7: see [`FlowMeters`](crate::objects::FlowMeters).
+    pub fn color(self, register: u8, color: FlowMeterColor) -> Self {
+        self.metadata(register, color.number(), COLOR)
+    }
+
+    /// Frames that are sent with this metadata
+    /// ([`SendBatch::flow_metadata`](crate::queue::SendBatch::flow_metadata)): those bits of `mask` are as in `value`.
+    /// For tables of sent frames: what is received has none. PRM `metadata_reg_a`.
+    pub fn sent_metadata(self, value: u32, mask: u32) -> Self {
+        let fields =
+            Fields::none().misc2(|set, is_mask| _ = set.w().metadata_reg_a(if is_mask { mask } else { value & mask }));
+        self.and(format_args!("metadata of {:#x} from its sender", value & mask), fields)
     }
 
     /// The frame in the tunnel is as `inner` says: its MAC addresses, VLAN tags, IP and transport headers.

@@ -10,6 +10,7 @@ pub(super) mod geneve;
 pub(super) mod group;
 pub(super) mod matcher;
 pub(super) mod matching;
+pub(super) mod meter;
 pub(super) mod modify;
 mod numbers;
 mod protocols;

@@ -63,6 +63,7 @@ pub struct Forwarder {
     sent: CompletionQueue,
     held: Held,
     source: FrameSource,
+    metadata: u32,
 }
 
 impl fmt::Debug for Forwarder {
@@ -100,12 +101,18 @@ impl Forwarder {
         }
         sq.ready()?;
         let source = sq.source(memory.region())?;
-        Ok(Forwarder { queue: Some(sq.send_queue()?), sent, held: Held::new(memory), source })
+        Ok(Forwarder { queue: Some(sq.send_queue()?), sent, held: Held::new(memory), source, metadata: 0 })
     }
 
     /// The send queue's object.
     pub fn sq(&self) -> &Arc<Sq> {
         self.source.sq()
+    }
+
+    /// Frames of the batches that begin after this bear `value` for flow rules: as
+    /// [`SendBatch::flow_metadata`](crate::queue::SendBatch::flow_metadata).
+    pub fn flow_metadata(&mut self, value: u32) {
+        self.metadata = value;
     }
 
     /// Starts a batch, after what was sent before is freed. All frames have these `flags`; completions of their own
@@ -118,8 +125,9 @@ impl Forwarder {
         if self.sent.is_ready() {
             self.retire()?;
         }
-        let Forwarder { queue, held, source, .. } = self;
-        let batch = queue.as_mut().ok_or(ForwardError::NotReset)?.batch();
+        let Forwarder { queue, held, source, metadata, .. } = self;
+        let mut batch = queue.as_mut().ok_or(ForwardError::NotReset)?.batch();
+        batch.flow_metadata(*metadata);
         held.begin(batch.next_index());
         let flags = flags.difference(FrameFlags::SIGNALLED) | FrameFlags::SELDOM;
         let SourceBytes { addr, lkey, .. } = source.bytes();

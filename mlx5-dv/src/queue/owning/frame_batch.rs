@@ -328,6 +328,15 @@ impl<'a> FrameBatch<'a> {
         Ok(self.in_flight.keep_one(Side::Send, None, false))
     }
 
+    /// Frames that are posted to this batch after it bear `value` for flow rules: as
+    /// [`SendBatch::flow_metadata`](crate::queue::SendBatch::flow_metadata).
+    #[inline(always)]
+    pub fn flow_metadata(&mut self, value: u32) {
+        if let Some(sends) = &mut self.sends {
+            sends.flow_metadata(value);
+        }
+    }
+
     /// Sends `frame`, which is copied at once. Errors: [`Refused`].
     #[inline(always)]
     pub fn send_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<Ticket, Refused> {

@@ -20,6 +20,7 @@ pub(super) mod in_flight;
 mod key_life;
 mod listening;
 mod masked;
+pub(super) mod meter_writer;
 mod orphans;
 mod peer;
 mod queues;

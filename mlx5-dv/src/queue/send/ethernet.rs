@@ -54,6 +54,7 @@ bitflags::bitflags! {
 struct Start<'a> {
     bytes: &'a [u8],
     flags: FrameFlags,
+    metadata: u32,
     queue: &'a Frames,
 }
 
@@ -83,7 +84,8 @@ impl Head for Start<'_> {
         segment
             .w()
             .l3_csum(self.flags.contains(FrameFlags::L3_CHECKSUM))
-            .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM));
+            .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM))
+            .flow_table_metadata(self.metadata);
         store(segment, self.bytes, room, at);
     }
 }
@@ -93,6 +95,7 @@ struct Tagged<'a> {
     tci: u16,
     is_service: bool,
     flags: FrameFlags,
+    metadata: u32,
     queue: &'a Frames,
 }
 
@@ -119,6 +122,7 @@ impl Head for Tagged<'_> {
             .w()
             .l3_csum(self.flags.contains(FrameFlags::L3_CHECKSUM))
             .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM))
+            .flow_table_metadata(self.metadata)
             .insert_vlan(true)
             .inline_hdr_sz(if self.is_service { SERVICE } else { 0 })
             .inline_hdr_start(self.tci);
@@ -318,6 +322,26 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         if is_due || flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() }
     }
 
+    /// Frames that are posted to this batch after it bear `value`, which flow rules for frames that are sent match
+    /// ([`FlowMatch::sent_metadata`](crate::objects::FlowMatch::sent_metadata)). Without it: 0. It never leaves the
+    /// card. PRM "Ethernet Segment", `flow_table_metadata`.
+    ///
+    /// ```no_run
+    /// # use mlx5_dv::queue::ethernet::{EthernetSendQueue, FrameFlags};
+    /// # fn f(sq: &mut EthernetSendQueue, frames: [&[u8]; 2]) -> Result<(), mlx5_dv::queue::PostError> {
+    /// let mut batch = sq.batch();
+    /// batch.send_inline(1, FrameFlags::empty(), frames[0])?;
+    /// batch.flow_metadata(7);
+    /// batch.send_inline(2, FrameFlags::SIGNALLED, frames[1])?; // a rule for 7 changes this one
+    /// batch.ring();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn flow_metadata(&mut self, value: u32) {
+        self.metadata = value;
+    }
+
     #[inline(always)]
     fn post_frame(
         &mut self,
@@ -328,7 +352,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     ) -> Result<(), PostError> {
         let wr_flags = self.wr_flags(flags, || 1 + segments_of(start.len()) + rest.len());
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
-        let head = Start { bytes: start, flags, queue: self.service };
+        let head = Start { bytes: start, flags, metadata: self.metadata, queue: self.service };
         match rest {
             // Apart, as in `post_message`: otherwise the code for lists would be behind every element.
             [one] if one.len.wrapping_sub(1) >= self.ring.longest => {
@@ -376,7 +400,8 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         let tci = tag.tci().filter(|_| is_service || tag.ethertype == VLAN).ok_or(PostError::VlanTag { tag })?;
         let wr_flags = self.wr_flags(flags, || 2 + elements.len());
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
-        self.post_elements(request, Tagged { tci, is_service, queue: self.service, flags }, elements)
+        let head = Tagged { tci, is_service, flags, metadata: self.metadata, queue: self.service };
+        self.post_elements(request, head, elements)
     }
 
     /// Sends a frame, which is copied into the WQE at once. Errors: [`PostError`].

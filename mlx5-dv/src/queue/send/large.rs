@@ -102,7 +102,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         let request = Request { opcode: WqeOpcode::Lso, wr_id, flags: wr_flags, imm: 0 };
         let mut segment = EthSeg::ZERO;
         // Each frame has checksums of its own.
-        segment.w().l3_csum(true).l4_csum(true);
+        segment.w().l3_csum(true).l4_csum(true).flow_table_metadata(self.metadata);
         let end = transport_end(headers);
         self.post_elements(request, Large { headers, end, mss, segment, queue: self.service }, elements)
     }

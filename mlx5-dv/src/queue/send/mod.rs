@@ -14,6 +14,7 @@ use crate::queue::completion::decode::Work;
 use crate::queue::error::{Full, PostError, RetireError};
 
 pub(super) mod addressed;
+mod aso;
 pub(super) mod connected;
 pub(super) mod datagram;
 pub(super) mod dynamic;
@@ -204,6 +205,8 @@ pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
     control: u64,
     /// Number of work requests posted.
     posted: u32,
+    /// What flow rules match of frames: see [`flow_metadata`](Self::flow_metadata).
+    metadata: u32,
 }
 
 impl<D: SendDoorbell, S: Service> fmt::Debug for SendBatch<'_, D, S> {
@@ -218,7 +221,7 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     fn new(ring: &'a mut SendRing, service: &'a S, doorbell: &'a mut D) -> Self {
         let next = ring.producer;
         let end = ring.retired.wrapping_add(ring.capacity() as u32);
-        SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0 }
+        SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0, metadata: 0 }
     }
 
     /// NOP: does nothing, but completes if signalled. For flushing and testing. Errors: [`PostError`].

@@ -17,9 +17,9 @@ use crate::queue::error::{Full, PostError};
 /// Segments before the frames: control and Ethernet segment.
 const HEADS: usize = 2;
 
-/// The Ethernet segment: the offloads of all frames.
+/// The Ethernet segment: the offloads of all frames, and what flow rules match.
 #[derive(Clone, Copy)]
-struct Offloads(FrameFlags);
+struct Offloads(FrameFlags, u32);
 
 impl Head for Offloads {
     #[inline(always)]
@@ -31,6 +31,7 @@ impl Head for Offloads {
     fn store(&self, room: &mut Room<'_>, at: usize) {
         let mut segment = EthSeg::ZERO;
         segment.w().l3_csum(self.0.contains(FrameFlags::L3_CHECKSUM)).l4_csum(self.0.contains(FrameFlags::L4_CHECKSUM));
+        segment.w().flow_table_metadata(self.1);
         room.store(at, zerocopy::transmute!(segment));
     }
 }
@@ -216,7 +217,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
         }
         let wr_flags = self.wr_flags(flags, || HEADS + payload.most_segments());
         let request = Request { opcode: WqeOpcode::EnhancedMpsw, wr_id, flags: wr_flags, imm: 0 };
-        self.post(request, Offloads(flags), payload)
+        self.post(request, Offloads(flags, self.metadata), payload)
     }
 
     /// Sends several frames by one work request, with one completion: each of `frames` is a whole frame. A work request
@@ -312,7 +313,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
         if self.service.most_segments() <= HEADS {
             return Err(PostError::NoMultiPacket);
         }
-        Ok(Each { wr_id, flags })
+        Ok(Each { wr_id, flags, metadata: self.metadata })
     }
 }
 
@@ -321,6 +322,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
 struct Each {
     wr_id: u64,
     flags: FrameFlags,
+    metadata: u32,
 }
 
 impl Each {
@@ -329,11 +331,16 @@ impl Each {
         Request { opcode: WqeOpcode::EnhancedMpsw, wr_id: self.wr_id, flags, imm: 0 }
     }
 
+    #[inline(always)]
+    fn offloads(self) -> Offloads {
+        Offloads(self.flags, self.metadata)
+    }
+
     /// Writes what stands before the frames of the work request at WQEBB `index`, which does not wrap. Returns its
     /// first eight bytes.
     #[inline(always)]
     fn write_start(self, ring: &mut SendRing, index: u32, size: Size, flags: WrFlags) -> u64 {
-        ring.write_start(index, size, self.request(flags), Offloads(self.flags))
+        ring.write_start(index, size, self.request(flags), self.offloads())
     }
 }
 
@@ -411,7 +418,7 @@ impl Fill {
         } else if let Some((index, size)) = self.last {
             let flags = flags(self.index);
             // It may wrap.
-            batch.ring.write(index, size, request.request(flags), Offloads(request.flags), ());
+            batch.ring.write(index, size, request.request(flags), request.offloads(), ());
         }
         if let Some((_, size)) = self.last {
             (batch.next, batch.last, batch.control) = (self.index, size.wqebbs, self.control);
@@ -503,7 +510,7 @@ fn make_room(
         return (fill, Err(Full.into()));
     }
     let payload = Inlined { frames: &[frame], queue };
-    let control = ring.write(fill.index, size, request.request(WrFlags::empty()), Offloads(request.flags), payload);
+    let control = ring.write(fill.index, size, request.request(WrFlags::empty()), request.offloads(), payload);
     (fill.pass(size, control).open(ring, space), Ok(false))
 }
 

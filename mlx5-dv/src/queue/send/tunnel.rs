@@ -39,14 +39,15 @@ impl Head for Start<'_> {
 }
 
 /// The Ethernet segment for a frame in a tunnel, with the checksums of `flags`.
-fn segment(tunnel: &TunnelHeaders, flags: FrameFlags, is_told: bool) -> EthSeg {
+fn segment(tunnel: &TunnelHeaders, flags: FrameFlags, is_told: bool, metadata: u32) -> EthSeg {
     let mut segment = EthSeg::ZERO;
     segment
         .w()
         .l3_csum(flags.contains(FrameFlags::L3_CHECKSUM))
         .l4_csum(flags.contains(FrameFlags::L4_CHECKSUM))
         .l3_inner_csum(flags.contains(FrameFlags::INNER_L3_CHECKSUM))
-        .l4_inner_csum(flags.contains(FrameFlags::INNER_L4_CHECKSUM));
+        .l4_inner_csum(flags.contains(FrameFlags::INNER_L4_CHECKSUM))
+        .flow_table_metadata(metadata);
     if is_told {
         let TunnelHeaders { outer, inner, .. } = tunnel;
         segment
@@ -107,7 +108,8 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         let is_told = is_told(self.service, tunnel, TunnelOffloads::TOLD_CHECKSUMS)?;
         let wr_flags = self.wr_flags(flags, || 1 + segments_of(start.len()) + elements.len());
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
-        let head = Start { bytes: start, flags, segment: segment(tunnel, flags, is_told), queue: self.service };
+        let head =
+            Start { bytes: start, flags, segment: segment(tunnel, flags, is_told, self.metadata), queue: self.service };
         self.post_elements(request, head, elements)
     }
 
@@ -134,7 +136,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         let wr_flags = self.wr_flags(flags, || 1 + segments_of(headers.len()) + elements.len());
         let request = Request { opcode: WqeOpcode::Lso, wr_id, flags: wr_flags, imm: 0 };
         let checksums = FrameFlags::L3_CHECKSUM | FrameFlags::INNER | flags & FrameFlags::L4_CHECKSUM;
-        let segment = segment(tunnel, checksums, is_told);
+        let segment = segment(tunnel, checksums, is_told, self.metadata);
         let end = tunnel.has_transport().then(|| (tunnel.len(), tunnel.inner.is_udp));
         self.post_elements(request, Large { headers, end, mss, segment, queue: self.service }, elements)
     }

@@ -8,7 +8,7 @@ use super::memory::{self, Access, Refusal};
 use crate::ethernet::HEADER;
 use crate::function::{Nic, Seen};
 use crate::objects::{Absent, AtomicResult, Failure, MkeyRights, Qp, QueueCounter, TimeWait, User};
-use crate::steering::{Delivery, MOST_DESTINATIONS};
+use crate::steering::{Delivery, Entering, MOST_DESTINATIONS};
 use crate::strict::rules;
 use crate::transport::Packet;
 use crate::transport::packet::{FRAME_OVERHEAD, MAX_PAYLOAD};
@@ -125,23 +125,22 @@ impl Nic {
         }
     }
 
-    /// Sends a frame of the send queue `sqn`, in the transport domain `domain`. A frame shorter than an Ethernet header
-    /// is dropped.
-    pub(crate) fn send_frame(&mut self, frame: Vec<u8>, sqn: u32, domain: u32) {
+    /// Sends a frame of the send queue `sqn`, in the transport domain `domain`, with `metadata` of its work request for
+    /// flow tables. A frame shorter than an Ethernet header is dropped.
+    pub(crate) fn send_frame(&mut self, frame: Vec<u8>, sqn: u32, domain: u32, metadata: u32) {
         if frame.len() < HEADER {
             self.port.counters.physical.unsendable += 1;
             return;
         }
         let Some(root) = self.objects.steering.transmit_root else { return self.send_steered(frame, domain) };
-        for delivery in self.steer(root, &frame, sqn) {
+        for delivery in self.steer(root, &frame, Entering { sqn, metadata, now: self.now }) {
             self.send_steered(delivery.changed.unwrap_or_else(|| frame.clone()), domain);
         }
     }
 
-    /// Where flow tables have a frame go that enters at `root`, from the send queue `sqn` if it is sent. One with too
-    /// many destinations is dropped.
-    pub(crate) fn steer(&mut self, root: u32, frame: &[u8], sqn: u32) -> Vec<Delivery> {
-        let deliveries = self.objects.steering.steer(root, frame, sqn);
+    /// Where flow tables have a frame go that enters at `root`. One with too many destinations is dropped.
+    pub(crate) fn steer(&mut self, root: u32, frame: &[u8], entering: Entering) -> Vec<Delivery> {
+        let deliveries = self.objects.steering.steer(root, frame, entering);
         if deliveries.is_none() {
             self.strict.report(rules::STEERING, || {
                 format!("flow table {root:#x}: a frame that enters it has more than {MOST_DESTINATIONS} destinations")

@@ -4,9 +4,11 @@ use mlx5_prm::caps::{FlowTableNicCap, FlowTablePropLayout};
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::TrafficCounter;
 use mlx5_prm::flow::{
-    DestFormatStruct, FlowContext, FlowDestinationType, FlowTableContext, FlowTableMissAction, FlowTableType,
+    DestFormatStruct, ExecuteAso, FlowContext, FlowDestinationType, FlowTableContext, FlowTableMissAction,
+    FlowTableType,
 };
 use mlx5_prm::layout::Layout;
+use mlx5_prm::obj::FlowMeterColor;
 
 use super::answer::Answer;
 use super::pages;
@@ -14,7 +16,7 @@ use super::syndromes::Syndrome;
 use crate::function::{Capabilities, Context, Function};
 use crate::steering::key::{self, Announced};
 use crate::steering::{
-    Changes, Destination, FlowCounter, FlowEntry, FlowGroup, FlowTable, Miss, ReformatKind, Use, VlanTag,
+    Changes, Destination, FlowCounter, FlowEntry, FlowGroup, FlowTable, Metering, Miss, ReformatKind, Use, VlanTag,
 };
 
 /// `modify_field_select` of `MODIFY_FLOW_TABLE`.
@@ -36,6 +38,7 @@ mod action {
     pub(super) const MODIFY_HEADER: u16 = 0x40;
     pub(super) const POP_VLAN: u16 = 0x80;
     pub(super) const PUSH_VLAN: u16 = 0x100;
+    pub(super) const EXECUTE_ASO: u16 = 0x4000;
 }
 /// `modify_enable_mask` of `SET_FLOW_TABLE_ENTRY`.
 mod modify {
@@ -62,6 +65,7 @@ fn announced(caps: &Capabilities, table_type: FlowTableType) -> Announced {
             _ => *caps.flow_table().ft_field_support_2_nic_receive(),
         },
         protocols: caps.general().flex_parser_protocols(),
+        metadata_a: properties(caps, table_type).metadata_reg_a_width(),
     }
 }
 
@@ -320,6 +324,7 @@ fn entry(f: &mut Function, command: &SetFteIn, context: &FlowContext, list: &[u8
         destinations,
         counters,
         tag: context.flow_tag(),
+        metering: metering(f, context)?,
         changes: changes(f, table_type, context)?,
         context: *context,
         list: items.concat(),
@@ -342,6 +347,7 @@ fn check_action(
         (action::MODIFY_HEADER, caps.max_modify_header_actions() > 0),
         (action::POP_VLAN, caps.pop_vlan()),
         (action::PUSH_VLAN, caps.push_vlan()),
+        (action::EXECUTE_ASO, caps.execute_aso()),
     ];
     let allowed = announced.iter().filter(|(_, is_there)| *is_there).fold(0, |all, (bit, _)| all | bit);
     let fate = context.action() & (action::ALLOW | action::DROP | action::FORWARD);
@@ -390,6 +396,27 @@ fn changes(f: &Function, table_type: FlowTableType, context: &FlowContext) -> Re
     })
 }
 
+/// The flow meter that an entry runs: it can run one.
+fn metering(f: &Function, context: &FlowContext) -> Result<Option<Metering>, Syndrome> {
+    /// `aso_type`, of which this is public: Linux's `MLX5_EXE_ASO_FLOW_METER`.
+    const FLOW_METER: u8 = 2;
+    const REGISTERS: usize = 8;
+    let [first, rest @ ..] = context.execute_aso();
+    if context.action() & action::EXECUTE_ASO == 0 {
+        return Ok(None);
+    }
+    let control = first.exe_aso_ctrl().exe_aso_ctrl_flow_meter();
+    let register = usize::from(control.return_reg_id());
+    if !first.valid() || rest.iter().any(ExecuteAso::valid) || control.aso_type() != FLOW_METER || register >= REGISTERS
+    {
+        return Err(Syndrome::FlowMetering);
+    }
+    let object = first.aso_object_id();
+    f.nic.objects.steering.meters.get(object).ok_or(Syndrome::NoSuchGeneralObject)?;
+    let entered = FlowMeterColor::from_number(control.init_color().into());
+    Ok(Some(Metering { object, is_second: control.meter_id(), entered, register }))
+}
+
 /// Several destinations, TIRs among them, or TIRs and tables, are capabilities of tables of received frames.
 fn check_paths(caps: &FlowTableNicCap, destinations: &[Destination]) -> Result<(), Syndrome> {
     let tirs = destinations.iter().filter(|destination| matches!(destination, Destination::Tir(_))).count();
@@ -435,7 +462,8 @@ fn modified(f: &mut Function, command: &SetFteIn, list: &[u8], old: FlowEntry) -
             .action(wanted.action())
             .packet_reformat_id(wanted.packet_reformat_id())
             .modify_header_id(wanted.modify_header_id())
-            .push_vlan(wanted.push_vlan());
+            .push_vlan(wanted.push_vlan())
+            .execute_aso(wanted.execute_aso());
     }
     if select & modify::TAG != 0 {
         context.w().flow_tag(wanted.flow_tag());

@@ -1,17 +1,17 @@
-//! General objects, of which there are two types: numbers of queue pairs that none will get, for who connects by the
-//! connection manager and needs a number of its own for each connection (`mlx5dv_reserved_qpn_alloc`); and options of
-//! GENEVE, by whose data flow entries match. PRM "General Objects".
+//! General objects, of which there are three types: numbers of queue pairs that none will get, for who connects by the
+//! connection manager and needs a number of its own for each connection (`mlx5dv_reserved_qpn_alloc`); options of
+//! GENEVE, by whose data flow entries match; and flow meters. PRM "General Objects".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::layout::Layout;
-use mlx5_prm::obj::{GeneveTlvOption, ObjType};
+use mlx5_prm::obj::{FlowMeterAsoObj, GeneveTlvOption, ObjType};
 
 use super::answer::Answer;
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Context, Function};
 use crate::objects::ReservedQpns;
-use crate::steering::{GeneveOption, Steering};
+use crate::steering::{GeneveOption, MeterPair, Steering, Use};
 
 /// `CREATE_GENERAL_OBJECT`.
 pub(super) fn create(
@@ -26,6 +26,7 @@ pub(super) fn create(
     let log_obj_range = command.op_param().log_obj_range();
     let number = match command.obj_type() {
         ObjType::GeneveTlvOpt => create_option(f, log_obj_range, context)?,
+        ObjType::FlowMeterAso => create_meters(f, log_obj_range, context)?,
         _ => reserve(f, log_obj_range, context)?,
     };
     let mut output = CreateGeneralObjectOut::ZERO;
@@ -71,6 +72,52 @@ fn create_option(f: &mut Function, log_obj_range: u8, context: &[u8]) -> Answer<
     Ok(options.insert(option).map_err(|_| Syndrome::TooManyGeneveOptions)?)
 }
 
+/// Makes flow meters. Work requests give them their parameters.
+fn create_meters(f: &mut Function, log_obj_range: u8, context: &[u8]) -> Answer<u32> {
+    let caps = f.nic.firmware.caps.qos();
+    if !(caps.log_meter_aso_granularity()..=caps.log_meter_aso_max_alloc()).contains(&log_obj_range) {
+        return Err(Syndrome::FlowMeterRange.into());
+    }
+    let asked = FlowMeterAsoObj::read(context).ok_or(Syndrome::InputTooShort)?;
+    let pd = asked.meter_aso_access_pd();
+    let mut plain = FlowMeterAsoObj::ZERO;
+    plain.w().meter_aso_access_pd(pd);
+    if context.get(..FlowMeterAsoObj::SIZE) != Some(Layout::as_bytes(&plain)) {
+        return Err(Syndrome::ReservedSet.into());
+    }
+    f.nic.objects.pds.get(pd).ok_or(Syndrome::NoSuchPd)?;
+    pages::reserve(f, Context::FlowMeters)?;
+    let (count, steering) = (1 << log_obj_range, &mut f.nic.objects.steering);
+    let Some(first) = steering.meters.insert_run(count, count, || MeterPair::new(pd)) else {
+        pages::release(f, Context::FlowMeters);
+        return Err(Syndrome::TooManyFlowMeters.into());
+    };
+    steering.meter_runs.insert(first, count);
+    if let Some(pd) = f.nic.objects.pds.get_mut(pd) {
+        pd.users += 1;
+    }
+    Ok(first)
+}
+
+/// Ends the meters that were made with the object `first`.
+fn destroy_meters(f: &mut Function, first: u32) -> Result<(), Syndrome> {
+    let objects = &mut f.nic.objects;
+    let pd = objects.steering.meters.get(first).ok_or(Syndrome::NoSuchGeneralObject)?.access_pd;
+    let steering = &mut objects.steering;
+    let run = first..first + *steering.meter_runs.get(&first).ok_or(Syndrome::NoSuchGeneralObject)?;
+    if run.clone().any(|object| steering.is_used(Use::Meter(object))) {
+        return Err(Syndrome::FlowMeterInUse);
+    }
+    steering.meter_runs.remove(&first);
+    for object in run {
+        steering.meters.remove(object);
+    }
+    if let Some(pd) = objects.pds.get_mut(pd) {
+        pd.users -= 1;
+    }
+    Ok(())
+}
+
 /// The object's context, as the driver writes it.
 fn written(option: GeneveOption) -> GeneveTlvOption {
     let mut context = GeneveTlvOption::ZERO;
@@ -99,6 +146,12 @@ pub(super) fn query(
             context.w().geneve_option_fte_index(Steering::field_of_option(command.obj_id()));
             Layout::as_bytes(&context).to_vec()
         }
+        ObjType::FlowMeterAso => {
+            let pair = f.nic.objects.steering.meters.get(command.obj_id()).ok_or(Syndrome::NoSuchGeneralObject)?;
+            let mut context = FlowMeterAsoObj::ZERO;
+            context.w().meter_aso_access_pd(pair.access_pd).flow_meter_parameters(&pair.parameters());
+            Layout::as_bytes(&context).to_vec()
+        }
         _ => {
             let run = run(f, command.obj_id())?;
             f.queues.reserved.get(run).ok_or(Syndrome::NoSuchGeneralObject)?;
@@ -119,6 +172,10 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyGeneralObjectIn) -> Ans
             options.remove(command.obj_id()).ok_or(Syndrome::NoSuchGeneralObject)?;
             Context::GeneveOption
         }
+        ObjType::FlowMeterAso => {
+            destroy_meters(f, command.obj_id())?;
+            Context::FlowMeters
+        }
         _ => {
             let run = run(f, command.obj_id())?;
             f.queues.reserved.remove(run).ok_or(Syndrome::NoSuchGeneralObject)?;
@@ -130,7 +187,7 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyGeneralObjectIn) -> Ans
 }
 
 fn check_type(f: &Function, obj_type: ObjType) -> Result<(), Syndrome> {
-    let is_known = matches!(obj_type, ObjType::ReservedQpn | ObjType::GeneveTlvOpt);
+    let is_known = matches!(obj_type, ObjType::ReservedQpn | ObjType::GeneveTlvOpt | ObjType::FlowMeterAso);
     let announced = f.nic.firmware.caps.general().general_obj_types();
     if is_known && announced >> obj_type.number() & 1 != 0 { Ok(()) } else { Err(Syndrome::ObjectType) }
 }

@@ -232,6 +232,10 @@ syndromes! {
     0x1304 ObjectRange BadParameter "log_obj_range is not 0: objects of this type are made one by one",
     0x1305 GeneveOptionLength BadParameter "option_data_length is above max_geneve_tlv_option_data_len",
     0x1306 GeneveOptionEmpty BadParameter "option_data_length is 0: there would be no data to match",
+    0x1307 FlowMeterRange BadParameter "log_obj_range is not from log_meter_aso_granularity to log_meter_aso_max_alloc",
+    0x1308 FlowMeterInUse ResourceBusy "flow entries run a meter of the object",
+    0x1309 TooManyFlowMeters ExceedsLimit "more flow meters than log_max_num_meter_aso allows",
+    0x130a FlowMetering BadParameter "execute_aso is to name one flow meter, and a register c that gets the colour",
 
     // State changes of queue pairs.
     0x0c01 WrongState BadQpState "the queue pair is not in the state that the transition starts from",

@@ -22,6 +22,8 @@ pub(crate) enum Context {
     Xrcd = 48,
     ReservedQpns = 16,
     GeneveOption = 24,
+    /// Those that are made at once.
+    FlowMeters = 4096,
     /// SQ, RQ or RQT.
     Queue = 448,
     /// TIS or TIR.

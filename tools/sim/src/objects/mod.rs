@@ -345,6 +345,7 @@ impl Objects {
         self.tirs.act_for(uid);
         self.rqts.act_for(uid);
         self.steering.geneve_options.act_for(uid);
+        self.steering.meters.act_for(uid);
         before
     }
 
@@ -369,6 +370,7 @@ impl Objects {
             + self.tirs.owned_by(uid)
             + self.rqts.owned_by(uid)
             + self.steering.geneve_options.owned_by(uid)
+            + self.steering.meters.owned_by(uid)
     }
 
     /// Number of L2 table entries in use.

@@ -71,6 +71,8 @@ pub struct Executed {
 pub struct Frames {
     made: VecDeque<Vec<u8>>,
     segments: Option<Segments>,
+    /// `flow_table_metadata` of the WQE, for flow tables.
+    pub(crate) metadata: u32,
 }
 
 impl Frames {

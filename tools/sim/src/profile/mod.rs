@@ -17,8 +17,8 @@ use mlx5_prm::caps::{
 #[cfg(test)]
 pub(crate) use pages::odp_scheme;
 use pages::{
-    LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, general_2, odp, odp_after_enable, qos,
-    roce,
+    LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, general_2, metering, odp,
+    odp_after_enable, qos, qos_with_meters, roce, with_meters,
 };
 pub(crate) use pages::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD, UCTX_RAW_TX, flex_parser};
 
@@ -123,9 +123,9 @@ impl Profile {
         }
     }
 
-    /// A ConnectX-6 Dx.
+    /// A ConnectX-6 Dx, with flow meters.
     pub fn connectx6dx() -> Self {
-        let general_max = general(17, 1_000_000);
+        let general_max = with_meters(general(17, 1_000_000));
         Profile {
             name: "connectx6dx",
             device_id: 0x101d,
@@ -135,6 +135,8 @@ impl Profile {
             psid: "SIM0000000060",
             general_current: current(general_max),
             general_max,
+            flow_table: metering(flow_table()),
+            qos: qos_with_meters(),
             ..Self::connectx5()
         }
     }

@@ -297,6 +297,30 @@ pub(super) fn qos() -> QosCap {
     caps
 }
 
+/// The same with flow meters, as a ConnectX-6 Dx has them.
+pub(super) fn qos_with_meters() -> QosCap {
+    let mut caps = qos();
+    caps.w().log_meter_aso_granularity(6).log_meter_aso_max_alloc(10).log_max_num_meter_aso(20);
+    caps
+}
+
+/// General capabilities of a card with flow meters.
+pub(super) fn with_meters(mut caps: CmdHcaCap) -> CmdHcaCap {
+    let types = caps.general_obj_types() | 1 << ObjType::FlowMeterAso.number();
+    caps.w().general_obj_types(types);
+    caps
+}
+
+/// Tables whose entries run flow meters.
+pub(super) fn metering(mut caps: FlowTableNicCap) -> FlowTableNicCap {
+    let (mut receive, mut transmit) =
+        (*caps.flow_table_properties_nic_receive(), *caps.flow_table_properties_nic_transmit());
+    receive.w().execute_aso(true);
+    transmit.w().execute_aso(true);
+    caps.w().flow_table_properties_nic_receive(&receive).flow_table_properties_nic_transmit(&transmit);
+    caps
+}
+
 /// Reserved numbers of queue pairs: all objects have the same number of them. The least WQE of a striding queue is what
 /// DPDK expects of a card that does not say.
 pub(super) fn general_2() -> CmdHcaCap2 {
@@ -329,6 +353,7 @@ pub(super) fn flow_table() -> FlowTableNicCap {
     // Packets leave tunnels where they are received, and enter them where they are sent: more Linux does not ask for.
     receive.w().reformat_l3_tunnel_to_l2(true);
     transmit.w().reformat_l2_to_l3_tunnel(true);
+    transmit.w().metadata_reg_a_width(u32::BITS as u8);
     // RoCE packets reach no table of received frames.
     let mut sent = match_fields();
     sent.w().bth_dst_qp(true).source_sqn(true);

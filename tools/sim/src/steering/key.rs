@@ -151,7 +151,8 @@ fn metadata(frame: &[u8], headers: &Headers, inner: Option<&Headers>, registers:
         .metadata_reg_c_4(c4)
         .metadata_reg_c_5(c5)
         .metadata_reg_c_6(c6)
-        .metadata_reg_c_7(c7);
+        .metadata_reg_c_7(c7)
+        .metadata_reg_a(registers.a);
     let first = |entry: Option<[u8; 4]>| entry.and_then(|entry| FteMatchMpls::read(&entry)).unwrap_or_default();
     metadata
         .w()
@@ -253,6 +254,8 @@ pub(crate) struct Announced {
     pub fields_2: FlowTableFieldsSupported2,
     /// `flex_parser_protocols`.
     pub protocols: u32,
+    /// `metadata_reg_a_width`.
+    pub metadata_a: u8,
 }
 
 /// All supported mask bits: the fields set by [`of`], as far as they are announced.
@@ -325,7 +328,7 @@ fn supported_misc(announced: &Announced) -> FteMatchSetMisc {
 }
 
 fn supported_metadata(announced: &Announced) -> FteMatchSetMisc2 {
-    let Announced { fields, protocols, .. } = announced;
+    let Announced { fields, protocols, metadata_a, .. } = announced;
     // What is over GRE or UDP, a flexible parser finds.
     let over = |protocol: u32, bits: u8| if protocols & protocol != 0 { bits } else { 0 };
     let over_gre = over(flex_parser::MPLS_OVER_GRE, fields.outer_first_mpls_over_gre());
@@ -344,7 +347,8 @@ fn supported_metadata(announced: &Announced) -> FteMatchSetMisc2 {
         .metadata_reg_c_4(u32::MAX)
         .metadata_reg_c_5(u32::MAX)
         .metadata_reg_c_6(u32::MAX)
-        .metadata_reg_c_7(u32::MAX);
+        .metadata_reg_c_7(u32::MAX)
+        .metadata_reg_a(u32::MAX.checked_shr(u32::BITS.saturating_sub((*metadata_a).into())).unwrap_or(0));
     metadata
 }
 

@@ -10,6 +10,7 @@
 
 pub(crate) mod hash;
 pub(crate) mod key;
+pub(crate) mod meter;
 pub(crate) mod modify;
 mod payload;
 pub(crate) mod reformat;
@@ -19,10 +20,12 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::time::Instant;
 
 use mlx5_prm::flow::FlowTableType;
 
 use key::Beside;
+pub use meter::{MeterPair, Metering};
 pub use modify::ModifyHeader;
 pub(crate) use modify::Registers;
 pub use payload::GeneveOption;
@@ -69,6 +72,10 @@ pub struct Steering {
     pub reformats: Table<Reformat>,
     /// Options of GENEVE by the number of their object: entries match the data of the first.
     pub geneve_options: Table<GeneveOption>,
+    /// Flow meters, by the number of their object, which has two.
+    pub meters: Table<MeterPair>,
+    /// Number of such objects that were made at once, by the number of the first.
+    pub(crate) meter_runs: HashMap<u32, u32>,
     /// UDP ports at which frames are looked into as VXLAN's.
     pub vxlan_ports: VxlanPorts,
     /// How many entries use each.
@@ -77,6 +84,17 @@ pub struct Steering {
     entries: usize,
     /// Number of the next group: unique within a function.
     next_group: u32,
+}
+
+/// What flow tables know of a frame that enters them, beside its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entering {
+    /// The send queue that sends it; 0 where it is received.
+    pub sqn: u32,
+    /// `flow_table_metadata` of the work request that sends it; 0 where it is received.
+    pub metadata: u32,
+    /// When it enters.
+    pub now: Instant,
 }
 
 /// A frame at its destination.
@@ -132,6 +150,8 @@ impl Steering {
             modify_headers: Table::new(1, modify),
             reformats: Table::new(1, 1 << caps.log_max_packet_reformat_context()),
             geneve_options: Table::new(FIRST_OPTION, general.max_geneve_tlv_options().into()),
+            meters: Table::new(1, 1 << profile.qos.log_max_num_meter_aso()),
+            meter_runs: HashMap::new(),
             vxlan_ports: VxlanPorts::default(),
             uses: HashMap::new(),
             entries: 0,
@@ -151,12 +171,13 @@ impl Steering {
         number
     }
 
-    /// The destinations of a frame that enters at `root`, from the send queue `sqn` if it is sent. Updates the flow
-    /// counters of matching entries. `None` if it has more than [`MOST_DESTINATIONS`] on its way.
-    pub(crate) fn steer(&mut self, root: u32, frame: &[u8], sqn: u32) -> Option<Vec<Delivery>> {
+    /// The destinations of a frame that enters at `root`. Updates the flow counters of matching entries. `None` if it
+    /// has more than [`MOST_DESTINATIONS`] on its way.
+    pub(crate) fn steer(&mut self, root: u32, frame: &[u8], entering: Entering) -> Option<Vec<Delivery>> {
         let (mut deliveries, mut scratch) = (Vec::new(), Vec::new());
-        let beside = Beside { ports: self.vxlan_ports, option: self.first_option(), sqn };
-        let start = Traveller::new(Cow::Borrowed(frame), Registers::default(), beside);
+        let beside = Beside { ports: self.vxlan_ports, option: self.first_option(), sqn: entering.sqn };
+        let registers = Registers { a: entering.metadata, ..Registers::default() };
+        let start = Traveller::new(Cow::Borrowed(frame), registers, beside);
         let (mut pending, mut passed) = (vec![(root, start)], 0);
         while let Some((number, traveller)) = pending.pop() {
             let Some(table) = self.tables.get(number) else { continue };
@@ -180,6 +201,10 @@ impl Steering {
             if passed > MOST_DESTINATIONS {
                 return None;
             }
+            let traveller = match &entry.metering {
+                Some(metering) => metered(traveller, metering, &mut self.meters, entering.now),
+                None => traveller,
+            };
             let changed = changed(traveller, &entry.changes, &self.modify_headers, &self.reformats);
             let Some(traveller) = changed else { continue };
             for destination in &entry.destinations {
@@ -248,12 +273,29 @@ impl Steering {
         self.entries
     }
 
-    /// Number of objects: tables, groups, counters, modify header and packet reformat contexts, options of GENEVE.
+    /// Number of objects: tables, groups, counters, meters, modify header and packet reformat contexts, options of
+    /// GENEVE.
     pub(crate) fn count(&self) -> usize {
         let groups: usize = self.tables.iter().map(|(_, table)| table.groups.len()).sum();
         let contexts = self.modify_headers.len() + self.reformats.len() + self.geneve_options.len();
-        self.tables.len() + groups + self.bulks.len() + contexts
+        self.tables.len() + groups + self.bulks.len() + self.meter_runs.len() + contexts
     }
+}
+
+/// The frame with the colour that a meter gives it in a register.
+fn metered<'a>(
+    traveller: Traveller<'a>,
+    metering: &Metering,
+    meters: &mut Table<MeterPair>,
+    now: Instant,
+) -> Traveller<'a> {
+    const COLOR: u32 = 0xff;
+    let Some(pair) = meters.get_mut(metering.object) else { return traveller };
+    let color = pair.color(metering, &traveller.frame, now).number();
+    let Traveller { frame, mut registers, beside, .. } = traveller;
+    let register = &mut registers.c[metering.register];
+    *register = *register & !COLOR | color;
+    Traveller::new(frame, registers, beside)
 }
 
 /// The frame as an entry changes it. `None` if it has no tunnel to be taken out of, or nothing to be put into one: it

@@ -15,6 +15,29 @@ const TAG: usize = 4;
 pub(crate) struct Registers {
     /// c0 to c7.
     pub c: [u32; 8],
+    /// a: what the work request of a frame that is sent gave it.
+    pub a: u32,
+}
+
+impl Registers {
+    /// The register of a field.
+    fn of(&mut self, field: ModifyField) -> Option<&mut u32> {
+        use ModifyField as F;
+        let c = [
+            F::MetadataRegC0,
+            F::MetadataRegC1,
+            F::MetadataRegC2,
+            F::MetadataRegC3,
+            F::MetadataRegC4,
+            F::MetadataRegC5,
+            F::MetadataRegC6,
+            F::MetadataRegC7,
+        ];
+        match field {
+            F::MetadataRegA => Some(&mut self.a),
+            field => c.into_iter().position(|register| register == field).map(|number| &mut self.c[number]),
+        }
+    }
 }
 
 /// A field, or part of one, of up to 32 bits.
@@ -123,24 +146,8 @@ fn width(field: ModifyField) -> Option<u32> {
         | F::OutDipv4
         | F::OutTcpSeqNum
         | F::OutTcpAckNum => 32,
-        field => return register(field).map(|_| 32),
+        field => return Registers::default().of(field).map(|_| 32),
     })
-}
-
-/// Number of the metadata register c.
-fn register(field: ModifyField) -> Option<usize> {
-    use ModifyField as F;
-    let all = [
-        F::MetadataRegC0,
-        F::MetadataRegC1,
-        F::MetadataRegC2,
-        F::MetadataRegC3,
-        F::MetadataRegC4,
-        F::MetadataRegC5,
-        F::MetadataRegC6,
-        F::MetadataRegC7,
-    ];
-    all.into_iter().position(|register| register == field)
 }
 
 /// Where a field is in the frame: the first of its four or fewer bytes, their number, and its lowest bit in them.
@@ -189,9 +196,9 @@ fn ones(len: u32) -> u32 {
     u32::MAX >> (32 - len.clamp(1, 32))
 }
 
-fn read(frame: &[u8], headers: &Headers, registers: &Registers, bits: Bits) -> Option<u32> {
-    let (value, low) = match register(bits.field) {
-        Some(number) => (registers.c[number], 0),
+fn read(frame: &[u8], headers: &Headers, registers: &mut Registers, bits: Bits) -> Option<u32> {
+    let (value, low) = match registers.of(bits.field) {
+        Some(register) => (*register, 0),
         None => {
             let (at, len, low) = place(headers, bits.field)?;
             (frame.get(at..at + len)?.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)), low)
@@ -205,8 +212,8 @@ fn write(frame: &mut [u8], headers: &Headers, registers: &mut Registers, bits: B
         let shift = low + bits.offset;
         old & !(ones(bits.len) << shift) | (value & ones(bits.len)) << shift
     };
-    if let Some(number) = register(bits.field) {
-        registers.c[number] = merge(registers.c[number], 0);
+    if let Some(register) = registers.of(bits.field) {
+        *register = merge(*register, 0);
         return;
     }
     let Some((at, len, low)) = place(headers, bits.field) else { return };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use mlx5_prm::flow::{FlowContext, FlowTableContext, FlowTableType, FteMatchParam};
 
 use super::key::{self, Key, Mask};
+use super::meter::Metering;
 
 /// What an entry uses, which must not be destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,6 +15,7 @@ pub(crate) enum Use {
     Counter(u32),
     ModifyHeader(u32),
     Reformat(u32),
+    Meter(u32),
 }
 
 /// Destination of a frame.
@@ -67,6 +69,8 @@ pub struct FlowEntry {
     pub counters: Vec<u32>,
     /// Flow tag of the frame's completion.
     pub tag: u32,
+    /// The meter that the frame goes through.
+    pub metering: Option<Metering>,
     /// How the frame is changed on its way to the destinations.
     pub changes: Changes,
     /// The context as it was given, for `QUERY_FLOW_TABLE_ENTRY`.
@@ -85,7 +89,9 @@ impl FlowEntry {
         });
         let counters = self.counters.iter().copied().map(Use::Counter);
         let modify = self.changes.modify_header.map(Use::ModifyHeader);
-        destinations.chain(counters).chain(modify).chain(self.changes.reformat.map(Use::Reformat))
+        let reformat = self.changes.reformat.map(Use::Reformat);
+        let meter = self.metering.map(|metering| Use::Meter(metering.object));
+        destinations.chain(counters).chain(modify).chain(reformat).chain(meter)
     }
 }
 

@@ -113,6 +113,7 @@ fn entry(group: u32, value: &FteMatchParam, destinations: &[Destination], counte
         destinations: destinations.to_vec(),
         counters: counters.to_vec(),
         tag: group,
+        metering: None,
         changes: Changes::default(),
         context: FlowContext::ZERO,
         list: Vec::new(),
@@ -129,6 +130,11 @@ fn set(fill: impl FnOnce(&mut FteMatchSetLyr24)) -> FteMatchParam {
 
 fn unchanged(tirs: &[u32], tag: u32) -> Vec<Delivery> {
     tirs.iter().map(|tirn| Delivery { tirn: Some(*tirn), tag, changed: None }).collect()
+}
+
+/// A frame that is received.
+fn received() -> Entering {
+    Entering { sqn: 0, metadata: 0, now: Instant::now() }
 }
 
 /// A steering whose first table is `table`, and its number.
@@ -150,19 +156,19 @@ fn the_lowest_entry_that_matches_decides_and_counts() {
     assert_eq!(steering.counters.insert(FlowCounter::default()).unwrap(), 1);
     let web = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
     let mail = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 25));
-    assert_eq!(steering.steer(root, &web, 0).unwrap(), unchanged(&[7, 8], 1));
-    assert_eq!(steering.steer(root, &mail, 0).unwrap(), unchanged(&[9], 2));
+    assert_eq!(steering.steer(root, &web, received()).unwrap(), unchanged(&[7, 8], 1));
+    assert_eq!(steering.steer(root, &mail, received()).unwrap(), unchanged(&[9], 2));
     let len = web.len() as u64;
     assert_eq!(*steering.counters.get(1).unwrap(), FlowCounter { packets: 1, bytes: len });
     assert_eq!(steering.entry_count(), 3);
     assert!(steering.is_used(Use::Counter(1)) && steering.is_used(Use::Tir(8)));
     // With the lowest removed, the next of the same value decides.
     assert!(steering.remove_entry(root, 3) && !steering.remove_entry(root, 3));
-    assert_eq!(steering.steer(root, &web, 0).unwrap(), unchanged(&[6], 1));
+    assert_eq!(steering.steer(root, &web, received()).unwrap(), unchanged(&[6], 1));
     assert!(!steering.is_used(Use::Counter(1)) && !steering.is_used(Use::Tir(8)) && steering.is_used(Use::Tir(6)));
     // An entry that is set anew.
     steering.set_entry(root, 4, entry(1, &eighty, &[Destination::Tir(5)], &[]));
-    assert_eq!(steering.steer(root, &web, 0).unwrap(), unchanged(&[5], 1));
+    assert_eq!(steering.steer(root, &web, received()).unwrap(), unchanged(&[5], 1));
     assert!(!steering.is_used(Use::Tir(6)));
     assert_eq!(steering.entry_count(), 2);
 }
@@ -176,9 +182,9 @@ fn a_frame_that_nothing_matches_goes_where_the_table_says() {
     let first = steering.tables.insert(table(0, Miss::Table(last), &[vlan])).unwrap();
     steering.set_entry(first, 0, entry(1, &vlan, &[], &[]));
     let mut frame = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
-    assert_eq!(steering.steer(first, &frame, 0).unwrap(), unchanged(&[3], 1));
+    assert_eq!(steering.steer(first, &frame, received()).unwrap(), unchanged(&[3], 1));
     ethernet::insert_tag(&mut frame, ethernet::C_VLAN, 5);
-    assert_eq!(steering.steer(first, &frame, 0).unwrap(), [], "no destination: dropped");
+    assert_eq!(steering.steer(first, &frame, received()).unwrap(), [], "no destination: dropped");
     assert!(steering.is_used(Use::Table(last)) && steering.is_used(Use::Tir(3)) && !steering.is_used(Use::Tir(4)));
 }
 
@@ -191,8 +197,8 @@ fn frames_to_be_sent_go_out_where_no_entry_stops_them() {
     let value = set(|set| _ = set.w().tcp_dport(80));
     steering.set_entry(root, 0, entry(1, &value, &[], &[]));
     let frame = |port| tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, port));
-    assert_eq!(steering.steer(root, &frame(80), 0).unwrap(), []);
-    assert_eq!(steering.steer(root, &frame(81), 0).unwrap(), [Delivery { tirn: None, tag: 0, changed: None }]);
+    assert_eq!(steering.steer(root, &frame(80), received()).unwrap(), []);
+    assert_eq!(steering.steer(root, &frame(81), received()).unwrap(), [Delivery { tirn: None, tag: 0, changed: None }]);
 }
 
 /// `frame` in VXLAN of `vni`.
@@ -220,9 +226,9 @@ fn a_frame_in_a_tunnel_is_matched_by_its_inner_headers_and_taken_out() {
     entry.changes.decapsulates = true;
     steering.set_entry(root, 0, entry);
     let there = [Delivery { tirn: Some(3), tag: 1, changed: Some(inner.clone()) }];
-    assert_eq!(steering.steer(root, &in_vxlan(&inner, 77), 0).unwrap(), there);
-    assert_eq!(steering.steer(root, &in_vxlan(&inner, 78), 0).unwrap(), []);
-    assert_eq!(steering.steer(root, &inner, 0).unwrap(), []);
+    assert_eq!(steering.steer(root, &in_vxlan(&inner, 77), received()).unwrap(), there);
+    assert_eq!(steering.steer(root, &in_vxlan(&inner, 78), received()).unwrap(), []);
+    assert_eq!(steering.steer(root, &inner, received()).unwrap(), []);
 }
 
 #[test]
@@ -329,13 +335,13 @@ fn a_register_that_one_table_sets_is_matched_in_the_next() {
     let modify = ModifyHeader::parse(FlowTableType::NicRx, &[action]).unwrap();
     let number = steering.modify_headers.insert(modify).unwrap();
     let frame = tcp_frame([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
-    assert_eq!(steering.steer(root, &frame, 0).unwrap(), []);
+    assert_eq!(steering.steer(root, &frame, received()).unwrap(), []);
     let mut first = entry(1, &FteMatchParam::ZERO, &[Destination::Table(next)], &[]);
     first.changes.modify_header = Some(number);
     steering.set_entry(root, 0, first);
     assert!(steering.is_used(Use::ModifyHeader(number)));
     let there = Delivery { tirn: Some(3), tag: 1, changed: Some(frame.clone()) };
-    assert_eq!(steering.steer(root, &frame, 0).unwrap(), [there]);
+    assert_eq!(steering.steer(root, &frame, received()).unwrap(), [there]);
 }
 
 #[test]
@@ -418,11 +424,12 @@ fn every_field_of_a_key_is_supported_as_far_as_it_is_announced() {
         fields: *profile.flow_table.flow_table_properties_nic_transmit().ft_field_support(),
         fields_2,
         protocols: profile.general_max.flex_parser_protocols(),
+        metadata_a: profile.flow_table.flow_table_properties_nic_transmit().metadata_reg_a_width(),
     };
-    let nothing = key::Announced { fields: FlowTableFieldsSupported::ZERO, protocols: 0, ..announced };
+    let nothing = key::Announced { fields: FlowTableFieldsSupported::ZERO, protocols: 0, metadata_a: 0, ..announced };
     let no_second = key::Announced { fields_2: FlowTableFieldsSupported2::ZERO, ..announced };
     for (frame, needs) in frames_of_all_fields() {
-        let key = key::of(&frame, &Registers { c: [u32::MAX; 8] }, &beside());
+        let key = key::of(&frame, &Registers { c: [u32::MAX; 8], a: u32::MAX }, &beside());
         let mut all = FteMatchParam::read(&[&key[..], &[0; FteMatchParam::SIZE - key::LEN]].concat()).unwrap();
         assert!(key::is_supported(&all, key::PARTS, &announced), "{frame:02x?}");
         assert!(!key::is_supported(&all, key::PARTS << 1, &announced));
@@ -430,6 +437,10 @@ fn every_field_of_a_key_is_supported_as_far_as_it_is_announced() {
         let mut misc = *all.misc_parameters();
         misc.w().source_sqn(0);
         all.w().misc_parameters(&misc);
+        assert!(!key::is_supported(&all, key::PARTS, &nothing), "metadata of its sender is announced");
+        let mut metadata = *all.misc_parameters_2();
+        metadata.w().metadata_reg_a(0);
+        all.w().misc_parameters_2(&metadata);
         assert_eq!(key::is_supported(&all, key::PARTS, &nothing), !needs, "{frame:02x?}");
         let headers = [all.outer_headers(), all.inner_headers()];
         let of_second = headers.iter().any(|set| set.ipv4_ihl() != 0 || set.l4_type_ext() != L4TypeExt::None);

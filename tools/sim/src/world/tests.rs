@@ -184,7 +184,7 @@ fn a_capture_is_the_same_each_time_and_its_stamps_are_the_world_s() {
         let writer = PcapWriter::new(file.clone()).unwrap();
         let card = world.card(Card::builder().capture(writer)).unwrap();
         world.run_until(Duration::from_millis(1500));
-        let sent = card.function(0).with(|f| f.nic.send_frame(vec![0xff; 60], 1, 0));
+        let sent = card.function(0).with(|f| f.nic.send_frame(vec![0xff; 60], 1, 0, 0));
         sent.unwrap();
         lock(&file.0).clone()
     };

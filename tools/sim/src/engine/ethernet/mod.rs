@@ -1,6 +1,7 @@
 //! Ethernet queues: frames from send queues, and to receive queues by flow steering. PRM "Send Queue Context", "Receive
 //! Queue Context".
 
+mod aso;
 pub(super) mod buffers;
 pub(super) mod lro;
 mod offload;

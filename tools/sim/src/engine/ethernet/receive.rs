@@ -9,12 +9,10 @@ use crate::ethernet::checksum::{self, Verdict};
 use crate::ethernet::{self, Headers, Tunnel};
 use crate::function::{Function, Nic};
 use crate::objects::{Dispatch, Lro, Queues, Rq};
-use crate::steering::Delivery;
 use crate::steering::hash::Hash;
+use crate::steering::{Delivery, Entering};
 use crate::wire::Sender;
 
-/// Where a frame is from that is received, for flow tables.
-const NO_SEND_QUEUE: u32 = 0;
 /// The ACK flag of TCP.
 const ACK: u16 = 0x10;
 
@@ -24,7 +22,9 @@ pub(crate) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
     let headers = Headers::of(frame);
     nic.port.counters.ethernet.count_received(&headers.destination, frame.len());
     let root = nic.objects.steering.receive_root;
-    let deliveries = root.map_or_else(Vec::new, |root| nic.steer(root, frame, NO_SEND_QUEUE));
+    // No send queue of this function sent it.
+    let entering = Entering { sqn: 0, metadata: 0, now: nic.now };
+    let deliveries = root.map_or_else(Vec::new, |root| nic.steer(root, frame, entering));
     if deliveries.is_empty() {
         nic.port.counters.dropped += 1;
     }

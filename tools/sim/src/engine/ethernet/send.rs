@@ -7,6 +7,7 @@ use mlx5_prm::wqe::{
     CompletionMode, CtrlSeg, DataSeg, EthSeg, InlineSegHeader, SEGMENT, WaitOpmod, WaitSeg, WqeOpcode,
 };
 
+use super::aso;
 use super::offload::{WrongHeaders, divide, finished};
 use crate::engine::charge::charge;
 use crate::engine::completion;
@@ -76,7 +77,7 @@ fn send_out(sq: &mut Sq, nic: &mut Nic) -> bool {
             nic.scheduler.set_paced(sq, at);
             return false;
         }
-        nic.send_frame(frame, sq.sqn, domain);
+        nic.send_frame(frame, sq.sqn, domain, sq.pace.frames.metadata);
     }
     if let Some(Executed { index, opcode, completes: Some(solicited) }) = sq.pace.executed.take() {
         let mut cqe = Cqe::ZERO;
@@ -244,6 +245,7 @@ fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8], frames: &mut Fram
         WqeOpcode::Umr if sq.context.reg_umr() => {
             umr::apply(sq.user(), nic, &umr::parse(ctrl, wqe).ok_or(bad_operation())?)
         }
+        WqeOpcode::AccessAso => aso::access(sq, nic, ctrl, wqe),
         WqeOpcode::Send => make_one(sq, nic, wqe, false, frames),
         WqeOpcode::Lso if ctrl.opmod() == MULTI_PACKET => make_equal(sq, nic, wqe, frames),
         WqeOpcode::Lso => make_one(sq, nic, wqe, true, frames),
@@ -263,6 +265,7 @@ fn make_one(sq: &Sq, nic: &Nic, wqe: &[u8], is_large: bool, frames: &mut Frames)
     sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
+    frames.metadata = eth.flow_table_metadata();
     let (header, segments) = inline_header(&eth, request)?;
     let mut frame = header.to_vec();
     gather(sq, nic, segments, &mut frame)?;
@@ -281,6 +284,7 @@ fn make_equal(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut Frames) -> Result<(),
     sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
+    frames.metadata = eth.flow_table_metadata();
     let (size, is_allowed) = (usize::from(eth.mss()), sq.context.allow_multi_pkt_send_wqe());
     if !is_allowed || size == 0 || eth.inline_hdr_sz() != 0 && !eth.insert_vlan() {
         nic.strict.report(rules::WQE_OPCODE, || {
@@ -306,6 +310,7 @@ fn make_several(sq: &Sq, nic: &Nic, wqe: &[u8], frames: &mut Frames) -> Result<(
     sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
+    frames.metadata = eth.flow_table_metadata();
     if eth.inline_hdr_sz() != 0 && !eth.insert_vlan() {
         nic.strict.report(rules::WQE_OPCODE, || {
             format!("SQ {:#x}, WQE {:#x}: a multi-packet WQE with an inlined header", sq.sqn, sq.fetched)

@@ -203,6 +203,8 @@ const FLOW_TABLE: &[Honoured] = &[
     ("decap", "firmware/flow.rs", "caps.decap()"),
     ("reformat_l2_to_l3_tunnel", "firmware/flow.rs", "caps.reformat_l2_to_l3_tunnel()"),
     ("reformat_l3_tunnel_to_l2", "firmware/flow.rs", "caps.reformat_l3_tunnel_to_l2()"),
+    ("execute_aso", "firmware/flow.rs", "caps.execute_aso()"),
+    ("metadata_reg_a_width", "firmware/flow.rs", ".metadata_reg_a_width()"),
     ("pop_vlan", "firmware/flow.rs", "caps.pop_vlan()"),
     ("push_vlan", "firmware/flow.rs", "caps.push_vlan()"),
     // One entry may do all of it: see `changed`.
@@ -220,6 +222,9 @@ const QOS: &[Honoured] = &[
     ("packet_pacing_min_rate", "firmware/rate.rs", "caps.packet_pacing_min_rate()"),
     ("packet_pacing_max_rate", "firmware/rate.rs", "caps.packet_pacing_max_rate()"),
     ("packet_pacing_rate_table_size", "firmware/rate.rs", "caps.packet_pacing_rate_table_size()"),
+    ("log_meter_aso_granularity", "firmware/general_object.rs", "caps.log_meter_aso_granularity()"),
+    ("log_meter_aso_max_alloc", "firmware/general_object.rs", "caps.log_meter_aso_max_alloc()"),
+    ("log_max_num_meter_aso", "steering/mod.rs", ".log_max_num_meter_aso()"),
 ];
 
 const GENERAL_2: &[Honoured] = &[

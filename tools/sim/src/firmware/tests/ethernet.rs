@@ -250,6 +250,12 @@ impl Rig {
         wqe
     }
 
+    /// Writes the WQE that was put last once more.
+    pub(super) fn rewrite(&mut self, wqe: &[u8]) {
+        let place = self.send_ring + u64::from((self.posted - 1) % (1 << LOG_SIZE)) * 64;
+        self.client.write(place, wqe);
+    }
+
     /// Writes the send counter of the doorbell record.
     pub(super) fn record(&mut self, counter: u32) {
         self.client.write(self.parents.doorbells + 132, &counter.to_be_bytes());

@@ -52,6 +52,7 @@ const LIMITS: &[Syndrome] = &[
     Syndrome::ObjectType,
     Syndrome::ReservedQpnRange,
     Syndrome::GeneveOptionLength,
+    Syndrome::FlowMeterRange,
 ];
 
 /// What mlx5-prm says of a command before it is answered.

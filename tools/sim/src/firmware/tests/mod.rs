@@ -6,6 +6,7 @@ pub(crate) mod client;
 mod delivery;
 mod ethernet;
 mod ethernet_strict;
+mod flow_meters;
 mod garbage;
 mod general_objects;
 mod keys;
