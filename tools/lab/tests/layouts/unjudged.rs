@@ -23,9 +23,8 @@ pub const UNJUDGED: &[Group] = &[
         "WaitCqSeg SendEnableSeg WaitSeg CmdHcaCap.wait_on_data CmdHcaCap.wait_on_time",
     ),
     (
-        "in DPDK: the kernel and libmlx5 reserve the bits of the widths and of samplers of frames",
-        "FlowTablePropLayout.log_max_ft_sampler_num FlowTablePropLayout.metadata_reg_b_width \
-         FlowTablePropLayout.metadata_reg_a_width",
+        "in DPDK: the kernel and libmlx5 reserve the bits of samplers of frames",
+        "FlowTablePropLayout.log_max_ft_sampler_num",
     ),
     (
         "in DPDK: the kernel reserves the bits, and libmlx5 asks for the granularity alone",
