@@ -66,7 +66,7 @@ mount -t tmpfs none /sys/devices/system/node
 mkfifo /tmp/commands
 "#;
 
-/// Sends `$1` MiB from `a` to the address `$2` of `b` over TCP, and compares them.
+/// Sends `$1` MiB from `a` to the address `$2` of `b` over TCP, in large pieces, and compares them.
 const TCP: &str = r#"
 set -e
 rm -f /tmp/sent /tmp/received /tmp/endless
@@ -79,7 +79,7 @@ server=$!
 listens() { grep -q ':1389 .* 0A ' /proc/$server/net/tcp6; }
 for wait in $(seq 300); do listens && break; sleep 0.1; done
 listens
-ip netns exec a busybox nc $2 5001 < /tmp/sent
+ip netns exec a bash -c "dd if=/tmp/sent bs=256K status=none > /dev/tcp/$2/5001"
 wait $server
 busybox cmp /tmp/sent /tmp/received
 "#;

@@ -32,7 +32,15 @@ fn make(net: &Net, far: &str, (arguments, family): (&str, u8)) -> TestResult {
              {place} addr add {address} dev tunnel\n{place} link set tunnel up\n"
         );
     }
-    script += &format!("ip netns exec a busybox ping -q -c 1 -W 20 {}", inner(host(far), family));
+    script += &format!("ip netns exec a busybox ping -q -c 1 -W 20 {}\n", inner(host(far), family));
+    if let Some(port) = arguments.split_once("dstport ").and_then(|(_, rest)| rest.split(' ').next()) {
+        // mlx5e tells the card the port a while later. Until then the kernel divides packets itself.
+        script += &format!(
+            "for wait in $(seq 300); do\n\
+             ip netns exec a ethtool --show-tunnels eth0 | grep -q 'port {port}, vxlan' && exit\nsleep 0.1\ndone\n\
+             echo 'the card does not know port {port}'; exit 1"
+        );
+    }
     net.check(&script, SOON)?;
     Ok(())
 }
