@@ -207,16 +207,21 @@ impl GuestBuilder {
         self
     }
 
-    /// Sets up the lab if needed, boots the guest, and returns when it accepts commands. Boots once more, if QEMU's
-    /// emulator made the kernel fail.
+    /// Sets up the lab if needed, boots the guest, and returns when it accepts commands. Boots again, if QEMU's
+    /// emulator made the kernel fail, or misjudge its clock.
     pub fn boot(self) -> Result<Guest, GuestError> {
-        match self.boot_once() {
-            Err(GuestError::Boot { evidence, .. }) if evidence.shows_emulator_fault() => {
-                say(&format!("guest {} boots again: QEMU ran a breakpoint that its kernel had removed", self.name));
-                self.boot_once()
-            }
-            booted => booted,
+        const MOST: u32 = 5;
+        for _ in 1..MOST {
+            let why = match self.boot_once() {
+                Err(GuestError::Boot { evidence, .. }) if evidence.shows_emulator_fault() => {
+                    "QEMU ran a breakpoint that its kernel had removed"
+                }
+                Ok(guest) if guest.logs.show_wrong_clock() => "its kernel misjudged its clock, as the host is busy",
+                booted => return booted,
+            };
+            say(&format!("guest {} boots again: {why}", self.name));
         }
+        self.boot_once()
     }
 
     fn boot_once(&self) -> Result<Guest, GuestError> {

@@ -13,6 +13,9 @@ use crate::process::tail;
 pub(super) const TAIL_LINES: usize = 50;
 /// Maximum number of lines that it shows of a crash: what a kernel says of its stack is of any length.
 const CRASH_LINES: usize = 300;
+/// What a kernel says when two measurements of the processor's clock differ. It takes the one that a busy host spoils:
+/// of such a guest an hour was seen to last six minutes.
+const WRONG_CLOCK: &str = "tsc: PIT calibration deviates from ";
 /// What begins a kernel's report of its crash.
 const CRASHES: [&str; 2] = ["Oops: ", "Kernel panic"];
 
@@ -52,6 +55,11 @@ impl Logs {
         Ok(KernelLog::parse(&String::from_utf8_lossy(&bytes)))
     }
 
+    /// Whether the kernel's clock may run at a wrong rate.
+    pub(super) fn show_wrong_clock(&self) -> bool {
+        fs::read(self.console()).is_ok_and(|said| has_wrong_clock(&String::from_utf8_lossy(&said)))
+    }
+
     pub(super) fn evidence(&self) -> Evidence {
         let part = |title: &str, path: &Path| {
             let text = since_crash(&tail(path, CRASH_LINES));
@@ -62,6 +70,10 @@ impl Logs {
         };
         Evidence { logs: self.dir().to_owned(), tail: part("console", &self.console()) + &part("qemu", &self.qemu()) }
     }
+}
+
+fn has_wrong_clock(console: &str) -> bool {
+    console.contains(WRONG_CLOCK)
 }
 
 /// The last lines of a log; if a crash is among those before them, all since its beginning.
@@ -86,5 +98,12 @@ mod tests {
             let shown = since_crash(&format!("before\n{crash}\nend"));
             assert_eq!(shown, format!("before\n{crash}\nend"));
         }
+    }
+
+    #[test]
+    fn a_clock_that_the_kernel_misjudged_is_seen() {
+        let deviates = "[    0.024000] tsc: PIT calibration deviates from HPET: 252301 2596247\r\n";
+        assert!(has_wrong_clock(deviates));
+        assert!(!has_wrong_clock("[    0.024000] tsc: Unable to calibrate against PIT\r\n"));
     }
 }
