@@ -170,6 +170,7 @@ impl Wire {
         let model = Model::start(&build, 2, &["--wire", &text(&path)?, "--pcap", &text(&capture)?])?;
         let port = free_port()?;
         let guest = Guest::builder("soft_roce")
+            .parallel()
             .nic(&model.sockets()[1])
             .wire(&path)
             .qemu_args(host_card(port, "52:54:00:00:00:02"))
