@@ -219,15 +219,21 @@ fn a_card_without_the_host_s_order_tells_big_endian_what_numbers_were() {
     assert_eq!(Card::new().device.caps().atomic_order(), AtomicOrder::Host);
 }
 
+/// Two connections that allow each other atomics.
+pub fn connected(card: &Card) -> (Connection, Connection) {
+    let mut options = ConnectionOptions::default();
+    options.remote_access |= AccessFlags::REMOTE_ATOMIC;
+    let mut a = Connection::new(&card.pd, options.clone()).unwrap();
+    let mut b = Connection::new(&card.pd, options).unwrap();
+    a.connect(&b.local().unwrap()).unwrap();
+    b.connect(&a.local().unwrap()).unwrap();
+    (a, b)
+}
+
 #[test]
 fn what_owners_of_buffers_say_was_found_is_right_in_either_order() {
     for card in [Card::new(), big_endian()] {
-        let mut options = ConnectionOptions::default();
-        options.remote_access |= AccessFlags::REMOTE_ATOMIC;
-        let mut a = Connection::new(&card.pd, options.clone()).unwrap();
-        let mut b = Connection::new(&card.pd, options).unwrap();
-        a.connect(&b.local().unwrap()).unwrap();
-        b.connect(&a.local().unwrap()).unwrap();
+        let (mut a, b) = connected(&card);
         let (ours, theirs) = (region(&card), region(&card));
         let (remote, first) = (theirs.remote_at(64), 0x0102_0304_0506_07f8_u64);
         theirs.write(64, &first.to_ne_bytes());
@@ -259,12 +265,7 @@ fn buffers(done: Vec<Done>) -> Vec<Buffer> {
 #[test]
 fn a_connection_lends_the_buffer_for_what_was_there() {
     let card = Card::new();
-    let mut options = ConnectionOptions::default();
-    options.remote_access |= AccessFlags::REMOTE_ATOMIC;
-    let mut a = Connection::new(&card.pd, options.clone()).unwrap();
-    let mut b = Connection::new(&card.pd, options).unwrap();
-    a.connect(&b.local().unwrap()).unwrap();
-    b.connect(&a.local().unwrap()).unwrap();
+    let (mut a, b) = connected(&card);
     let (ours, theirs) = (region(&card), region(&card));
     let (_, buffer) = a.fetch_add_blocking(ours.buffer(8..16).unwrap(), theirs.remote(), 9, SOON).unwrap();
     let (_, buffer) = a.compare_swap_blocking(buffer, theirs.remote(), 9, 1 << 40, SOON).unwrap();

@@ -8,6 +8,7 @@ use mlx5_dv::{AtomicOrder, Error};
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_sim::profile::Profile;
 
+use crate::atomics::connected;
 use crate::ends::{Card, SOON, all_rights};
 
 /// Where the number lies, at both ends.
@@ -27,12 +28,7 @@ impl Stage {
     }
 
     fn on(card: Card) -> Stage {
-        let mut options = ConnectionOptions::default();
-        options.remote_access |= AccessFlags::REMOTE_ATOMIC;
-        let mut a = Connection::new(&card.pd, options.clone()).unwrap();
-        let mut b = Connection::new(&card.pd, options).unwrap();
-        a.connect(&b.local().unwrap()).unwrap();
-        b.connect(&a.local().unwrap()).unwrap();
+        let (a, b) = connected(&card);
         let region = || MemoryRegion::allocate(&card.pd, 4096, all_rights() | AccessFlags::REMOTE_ATOMIC).unwrap();
         let (ours, theirs) = (region(), region());
         Stage { a, ours, theirs, b, card }
