@@ -165,7 +165,8 @@ impl End {
     }
 
     fn send_words(&mut self, to: &DcTarget, words: [u64; 2]) -> Result<(), Failure> {
-        self.initiator.send_inline(to, &words.map(u64::to_be_bytes).concat())?;
+        let [first, second] = words.map(u64::to_be_bytes);
+        self.initiator.batch().send_inline_all(to, &[&first, &second])?;
         complete(&mut self.initiator)??;
         Ok(())
     }

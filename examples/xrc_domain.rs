@@ -84,10 +84,11 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends `bytes` to `srq`, and waits until they have arrived.
+    /// Sends `bytes` to `srq`, word by word, and waits until they have arrived.
     fn send(&mut self, srq: RemoteSrq, bytes: &[u8]) -> Result<(), Failure> {
+        let words: Vec<_> = bytes.split_inclusive(|byte| *byte == b' ').collect();
         let mut batch = self.queue.batch();
-        batch.send_inline(1, WrFlags::SIGNALLED, srq, bytes)?;
+        batch.send_inline_all(1, WrFlags::SIGNALLED, srq, &words)?;
         batch.ring();
         self.cq.wait(PATIENCE)?;
         let done = self.cq.poll().ok_or("an event without a completion")??;

@@ -186,6 +186,27 @@ fn by_blue_flame() {
 }
 
 #[test]
+fn a_datagram_of_several_inline_parts_is_that_of_one() {
+    let (sim, mut a, mut b) = two::<AnyDoorbell>();
+    let to = b.handle(&a.device);
+    let data: Vec<u8> = (0..200).map(|i| (i * 7) as u8).collect();
+    for len in 0..=data.len() {
+        let (first, second) = data[..len].split_at(len / 3);
+        let each: Vec<&[u8]> = data[..len].chunks(1).collect();
+        let mut batch = a.sq.batch();
+        batch.send_inline_all(1, WrFlags::empty(), &to, &[first, &[], second]).unwrap();
+        batch.send_imm_inline_all(2, WrFlags::SIGNALLED, &to, len as u32, &each).unwrap();
+        batch.ring();
+        assert_eq!(a.next().unwrap().1, 2);
+        let [plain, imm] = [b.heard(), b.heard()];
+        assert_eq!((plain.0.imm(), &plain.1[GRH..]), (None, &data[..len]));
+        assert_eq!((imm.0.imm(), &imm.1[GRH..]), (Some(len as u32), &data[..len]));
+        b.receive(2);
+    }
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
 fn one_queue_pair_reaches_many_and_itself() {
     let (sim, mut a, mut b) = two::<AnyDoorbell>();
     let mut c = UdEnd::<AnyDoorbell>::new(&b.device, QKEY);
@@ -229,6 +250,9 @@ fn what_does_not_fit_the_port_is_refused() {
     }
     let refused = PostError::InlineTooLong { given: 201, most: 200 };
     assert_eq!(batch.send_inline(1, WrFlags::empty(), &to, &[0; 201]), Err(refused));
+    let parts: [&[u8]; 2] = [&[0; 200], &[0]];
+    assert_eq!(batch.send_inline_all(1, WrFlags::empty(), &to, &parts), Err(refused));
+    assert_eq!(batch.send_imm_inline_all(1, WrFlags::empty(), &to, 7, &parts), Err(refused));
     assert!(batch.is_empty());
 }
 
@@ -413,6 +437,18 @@ fn datagrams_are_read_and_filled_in_place_and_their_buffers_come_back() {
     a.send_inline(&to, b"copied").unwrap();
     assert_eq!(b.wait(SOON).unwrap().received().unwrap()[GRH..], *b"copied");
     assert_eq!((a.wait(SOON).unwrap().received(), b.in_flight()), (None, (0, 2)));
+    let mut batch = a.batch().unwrap();
+    batch.send_inline_all(&to, &[b"in ", b"", b"parts"]).unwrap();
+    batch.send_imm_inline(&to, b"with a number", 9).unwrap();
+    let refused = batch.send_inline_all(&to, &[&[0; 28], &[0]]).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Post(PostError::InlineTooLong { given: 29, most: 28 }));
+    batch.ring();
+    for (text, imm) in [(&b"in parts"[..], None), (b"with a number", Some(9))] {
+        let done = b.wait(SOON).unwrap();
+        assert_eq!((&done.received().unwrap()[GRH..], done.result.unwrap().imm()), (text, imm));
+        a.wait(SOON).unwrap().result.unwrap();
+    }
+    assert_eq!((a.in_flight(), b.in_flight()), ((0, 0), (0, 0)));
     assert_eq!(sim.violations(), []);
 }
 
@@ -537,14 +573,21 @@ fn an_endpoint_sends_one_datagram_to_many_and_receives_in_buffers_beside_its_reg
     receives.receive(11, 2048..2048 + GRH + 4).unwrap();
     receives.ring();
     let mut sends = a.sends().unwrap();
-    (12..14).for_each(|wr_id| sends.send_inline(wr_id, WrFlags::empty(), &to[1], b"more").unwrap());
+    sends.send_imm_inline(12, WrFlags::empty(), &to[1], 5, b"more").unwrap();
+    sends.send_inline_all(13, WrFlags::empty(), &to[1], &[b"mo", b"re"]).unwrap();
+    let refused = sends.send_inline_all(14, WrFlags::empty(), &to[1], &[&[0; 20], &[0; 9]]);
+    assert_eq!(refused, Err(PostError::InlineTooLong { given: 29, most: 28 }));
     sends.ring();
     let (start, mut heard) = (Instant::now(), Vec::new());
     while heard.len() < 2 {
-        heard.extend(goes_on.poll_batch(2).map(|done| done.unwrap().ticket));
+        heard.extend(goes_on.poll_batch(2).map(|done| done.unwrap()));
         assert!(start.elapsed() < SOON, "{heard:?}");
     }
-    assert_eq!(heard, [10, 11]);
+    let mut second = [0; 4];
+    region.read(2048 + GRH, &mut second);
+    assert_eq!((heard[0].received().map(|bytes| &bytes[GRH..]), &second), (Some(&b"more"[..]), b"more"));
+    let heard = heard.into_iter().map(|done| (done.ticket, done.result.unwrap().imm()));
+    assert_eq!(heard.collect::<Vec<_>>(), [(10, Some(5)), (11, None)]);
     drop((a, waits, goes_on));
     assert_eq!(sim.violations(), []);
 }

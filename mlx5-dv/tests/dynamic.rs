@@ -10,7 +10,7 @@ use mlx5_dv::objects::{
 };
 use mlx5_dv::queue::{
     CompletionQueue, ConnectionOptions, DcInitiator, DcReceiver, Done, FastKey, KeyMemory, MaskedAdd, MaskedSwap,
-    Operation, Registration, RetireError, WrFlags,
+    Operation, PostError, RefusedReason, Registration, RetireError, WrFlags,
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
@@ -187,6 +187,44 @@ fn immediate_data_inline_writes_and_all_atomics_reach_a_target() {
     assert_eq!(target.message(7), (9u64.to_ne_bytes().to_vec(), Operation::ReceivedImm(4)));
     assert_eq!(number(&target.region, free), 9);
     drop((target, initiator, region));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn inline_data_of_several_parts_reaches_each_target() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [here, there] = [0, 1].map(|function| sim.open(function).unwrap());
+    let mut targets = [Target::new(&here, 7), Target::new(&there, 8)];
+    let pd = Pd::alloc(&here).unwrap();
+    let mut options = ConnectionOptions::default();
+    options.inline_bytes = 100;
+    let mut initiator = DcInitiator::new(&pd, &options).unwrap();
+    let (data, free): (Vec<u8>, _) = ((0..100).collect(), RECEIVES * ROOM);
+    for (round, target) in (0..200).map(|round| (round, round % 2)) {
+        let len = round * 37 % (data.len() + 1);
+        let (first, second) = data[..len].split_at(len / 4);
+        let target = &mut targets[target];
+        let (to, remote) = (target.address(KEY), target.region.remote_at(free));
+        target.region.write(free, &[0xee; 100]);
+        let mut batch = initiator.batch();
+        batch.write_inline_all(&to, &[first, second], remote).unwrap();
+        batch.send_inline_all(&to, &[first, &[], second, b""]).unwrap();
+        batch.ring();
+        assert_eq!(target.message(7 + round as u32 % 2), (data[..len].to_vec(), Operation::Received));
+        let mut written = [0; 100];
+        target.region.read(free, &mut written);
+        assert_eq!((&written[..len], &written[len..]), (&data[..len], &[0xee; 100][len..]));
+        (0..2).for_each(|_| sent(&mut initiator));
+    }
+    let to = targets[0].address(KEY);
+    let long = [&data[..], &[1]];
+    let too_long = RefusedReason::Post(PostError::InlineTooLong { given: 101, most: 100 });
+    let mut batch = initiator.batch();
+    assert_eq!(batch.send_inline_all(&to, &long).unwrap_err().reason, too_long);
+    assert_eq!(batch.write_inline_all(&to, &long, targets[0].region.remote()).unwrap_err().reason, too_long);
+    batch.ring();
+    assert_eq!(initiator.in_flight(), 0);
+    drop((targets, initiator));
     assert_eq!(sim.violations(), []);
 }
 

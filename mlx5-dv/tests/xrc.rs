@@ -275,6 +275,51 @@ fn inline_data_goes_with_every_operation() {
 }
 
 #[test]
+fn inline_data_of_several_parts_goes_with_every_operation() {
+    let mut stage = Stage::new();
+    let mut receiver = Receiver::new(&stage, &stage.domain, 7);
+    let (to, at, signalled) = (receiver.number(), RECEIVES * ROOM, WrFlags::SIGNALLED);
+    let remote = receiver.region.remote_at(at);
+    let data: Vec<u8> = (1..=44).collect();
+    for len in 0..=data.len() {
+        let (first, second) = data[..len].split_at(len / 3);
+        let parts = [first, &[], second];
+        stage.work(|batch| batch.send_inline_all(1, signalled, to, &parts).unwrap()).unwrap();
+        assert_eq!(receiver.message().0, data[..len]);
+        stage.work(|batch| batch.send_imm_inline_all(1, signalled, to, 7, &parts).unwrap()).unwrap();
+        let (bytes, completion) = receiver.message();
+        assert_eq!((&bytes[..], completion.operation), (&data[..len], Operation::ReceivedImm(7)));
+        let written = || {
+            let mut bytes = [0xee; 44];
+            receiver.region.read(at, &mut bytes);
+            bytes
+        };
+        receiver.region.write(at, &[0xee; 44]);
+        stage.work(|batch| batch.write_inline_all(1, signalled, to, remote, &parts).unwrap()).unwrap();
+        let expected: Vec<u8> = data[..len].iter().copied().chain((len..44).map(|_| 0xee)).collect();
+        assert_eq!(written()[..], expected);
+        receiver.region.write(at, &[0xee; 44]);
+        stage.work(|batch| batch.write_imm_inline_all(1, signalled, to, remote, 8, &parts).unwrap()).unwrap();
+        assert_eq!(written()[..], expected);
+        assert_eq!(receiver.message().1.operation, Operation::WrittenImm(8));
+    }
+    let free = stage.send.free();
+    let mut batch = stage.send.batch();
+    let (refused, long) = (Err(PostError::InlineTooLong { given: 45, most: 44 }), [&data[..], &[9]]);
+    assert_eq!(batch.send_inline_all(1, signalled, to, &long), refused);
+    assert_eq!(batch.send_imm_inline_all(1, signalled, to, 7, &long), refused);
+    assert_eq!(batch.write_inline_all(1, signalled, to, remote, &long), refused);
+    assert_eq!(batch.write_imm_inline_all(1, signalled, to, remote, 7, &long), refused);
+    assert!(batch.is_empty());
+    batch.ring();
+    assert_eq!(stage.send.free(), free);
+    // What stands in the ring afterwards is whole.
+    stage.send(to, b"next").unwrap();
+    assert_eq!(receiver.message().0, b"next");
+    stage.end(vec![receiver]);
+}
+
+#[test]
 fn keys_and_windows_of_the_queue_s_protection_domain_are_changed_by_it_and_invalidated_by_remotes() {
     let mut stage = Stage::new();
     let mut receiver = Receiver::new(&stage, &stage.domain, 7);
@@ -484,7 +529,7 @@ fn a_connection_that_owns_its_buffers_has_every_operation() {
         region.read(at, &mut bytes);
         u64::from_ne_bytes(bytes)
     };
-    for slot in 0..5 {
+    for slot in 0..6 {
         receiver.receive(buffer(1024 + 8 * slot)).unwrap();
     }
     let to = RemoteSrq::new(receiver.srqn()).unwrap();
@@ -521,9 +566,18 @@ fn a_connection_that_owns_its_buffers_has_every_operation() {
     let posted = near.batch().write_imm_inline(to, &8u64.to_ne_bytes(), remote, 3);
     done(&mut near, posted);
     assert_eq!(number(2048), 8);
-    let heard: Vec<_> = (0..4).map(|_| received(&mut receiver)).collect();
+    let posted = near.batch().send_inline_all(to, &[&[1, 0, 0], &[0, 0], &[0, 0, 2]]);
+    done(&mut near, posted);
+    let posted = near.batch().write_inline_all(to, &[&[3, 0, 0, 0], &[0, 0, 0, 4]], remote);
+    done(&mut near, posted);
+    assert_eq!(number(2048), u64::from_ne_bytes([3, 0, 0, 0, 0, 0, 0, 4]));
+    let refused = near.batch().send_inline_all(to, &[&[0; 40], &[0; 5]]).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Post(PostError::InlineTooLong { given: 45, most: 44 }));
+    assert_eq!(near.in_flight(), 0);
+    let heard: Vec<_> = (0..5).map(|_| received(&mut receiver)).collect();
     let (written, imm) = ((Operation::WrittenImm(3), None), Operation::ReceivedImm);
-    assert_eq!(heard, [written, (imm(4), Some(40)), (imm(5), Some(9)), written]);
+    let of_parts = (Operation::Received, Some(u64::from_ne_bytes([1, 0, 0, 0, 0, 0, 0, 2])));
+    assert_eq!(heard, [written, (imm(4), Some(40)), (imm(5), Some(9)), written, of_parts]);
     drop((near, far, receiver));
     assert_eq!(sim.violations(), []);
 }

@@ -395,6 +395,7 @@ const QUEUE_PAIRS: &[Row] = &[
             EndpointSends::send_imm,
             DatagramEndpoint::sends,
             DatagramQueue::send,
+            DatagramSends::send_inline_all,
             DcInitiator::send,
             DcInitiator::write,
             SendBatch<AnyDoorbell>::nop,

@@ -33,6 +33,24 @@ impl<R: Receiver> ConnectionBatch<'_, AddressedMessages<R>> {
         })
     }
 
+    /// SEND of all `parts` as one message, in this order, which are copied at once. Errors: [`Refused`].
+    #[inline]
+    pub fn send_inline_all(&mut self, to: R::Given<'_>, parts: &[&[u8]]) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.send_inline_all(id, flags, to, parts))
+    }
+
+    /// RDMA WRITE of all `parts`, one after the other, to `remote`; otherwise as
+    /// [`send_inline_all`](Self::send_inline_all).
+    #[inline]
+    pub fn write_inline_all(
+        &mut self,
+        to: R::Given<'_>,
+        parts: &[&[u8]],
+        remote: RemoteAddress,
+    ) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.write_inline_all(id, flags, to, remote, parts))
+    }
+
     /// As [`send_inline`](Self::send_inline), with immediate data and the solicited bit.
     #[inline]
     pub fn send_imm_inline(&mut self, to: R::Given<'_>, data: &[u8], imm: u32) -> Result<Ticket, Refused> {

@@ -392,6 +392,18 @@ impl ConnectionBatch<'_, Datagrams> {
     pub fn send_inline(&mut self, to: &AddressHandle, data: &[u8]) -> Result<Ticket, Refused> {
         self.post(None, |batch, id, flags, _| batch.send_inline(id, flags, to, data))
     }
+
+    /// As [`send_inline`](Self::send_inline), with immediate data and the solicited bit.
+    #[inline(always)]
+    pub fn send_imm_inline(&mut self, to: &AddressHandle, data: &[u8], imm: u32) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.send_imm_inline(id, flags | WrFlags::SOLICITED, to, imm, data))
+    }
+
+    /// SEND of all `parts` as one datagram, in this order, which are copied at once, to `to`. Errors: [`Refused`].
+    #[inline(always)]
+    pub fn send_inline_all(&mut self, to: &AddressHandle, parts: &[&[u8]]) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.send_inline_all(id, flags, to, parts))
+    }
 }
 
 impl ConnectionBatch<'_> {

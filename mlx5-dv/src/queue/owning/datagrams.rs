@@ -344,6 +344,31 @@ impl DatagramSends<'_> {
         self.batch.send_inline(wr_id, flags, to, data)
     }
 
+    /// As [`send_inline`](Self::send_inline), with immediate data.
+    #[inline(always)]
+    pub fn send_imm_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &AddressHandle,
+        imm: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.batch.send_imm_inline(wr_id, flags, to, imm, data)
+    }
+
+    /// SEND of all `parts` as one datagram, in this order, which are copied at once, to `to`. Errors: [`PostError`].
+    #[inline(always)]
+    pub fn send_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &AddressHandle,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.batch.send_inline_all(wr_id, flags, to, parts)
+    }
+
     /// Rings the doorbell: hands the batch to the card.
     #[inline(always)]
     pub fn ring(mut self) {

@@ -120,6 +120,60 @@ impl<D: SendDoorbell, R: Receiver> SendBatch<'_, D, AddressedMessages<R>> {
         self.post_inline(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, (to, remote), data)
     }
 
+    /// SEND of all `parts` as one message, in this order, copied into the WQE at once, to `to`; otherwise as on a
+    /// [reliable connection](SendBatch::send_inline_all).
+    #[inline]
+    pub fn send_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: R::Given<'_>,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, parts)
+    }
+
+    /// As [`send_inline_all`](Self::send_inline_all), with immediate data.
+    #[inline]
+    pub fn send_imm_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: R::Given<'_>,
+        imm: u32,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, parts)
+    }
+
+    /// RDMA WRITE of all `parts`, one after the other, to `remote`; otherwise as
+    /// [`send_inline_all`](Self::send_inline_all).
+    #[inline]
+    pub fn write_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: R::Given<'_>,
+        remote: RemoteAddress,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, (to, remote), parts)
+    }
+
+    /// As [`write_inline_all`](Self::write_inline_all), with immediate data that completes a receive of `to`.
+    #[inline]
+    pub fn write_imm_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: R::Given<'_>,
+        remote: RemoteAddress,
+        imm: u32,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, (to, remote), parts)
+    }
+
     /// SEND of `elements`, in this order, to `to`. Errors: [`PostError`].
     ///
     /// # Safety

@@ -86,6 +86,32 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         self.post_inline(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), data)
     }
 
+    /// Sends all `parts` as one datagram, in this order, to `to`; they are copied into the WQE at once. Errors:
+    /// [`PostError`].
+    #[inline]
+    pub fn send_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &AddressHandle,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), parts)
+    }
+
+    /// As [`send_inline_all`](Self::send_inline_all), with immediate data.
+    #[inline]
+    pub fn send_imm_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &AddressHandle,
+        imm: u32,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.post_inline_all(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), parts)
+    }
+
     /// Sends `elements`, in this order, to `to`. Errors: [`PostError`].
     ///
     /// # Safety
