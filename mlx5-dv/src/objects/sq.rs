@@ -43,6 +43,8 @@ pub struct SqOptions {
     /// Whether its completions bear the time of the card's real-time clock
     /// ([`RealTime::of`](crate::RealTime::of)), not that of the free-running one. Default: no.
     pub real_time: bool,
+    /// Whether it sends no frames, but writes objects of steering. Its TIS is not the card's.
+    pub(crate) of_objects: bool,
 }
 
 setters! {
@@ -56,7 +58,7 @@ setters! {
 
 impl Default for SqOptions {
     fn default() -> Self {
-        SqOptions { wqes: 128, sges: 1, inline_bytes: 18, real_time: false }
+        SqOptions { wqes: 128, sges: 1, inline_bytes: 18, real_time: false, of_objects: false }
     }
 }
 
@@ -169,28 +171,6 @@ impl Sq {
         cq: &Arc<Cq>,
         options: SqOptions,
     ) -> Result<Arc<Self>, Error> {
-        Self::make(pd, uar, tis, cq, options, true)
-    }
-
-    /// Creates a send queue that sends no frames, but writes objects of steering. Its `tis` is not the card's.
-    pub(crate) fn of_objects(
-        pd: &Arc<Pd>,
-        uar: &Arc<Uar>,
-        tis: &Arc<Tis>,
-        cq: &Arc<Cq>,
-        options: SqOptions,
-    ) -> Result<Arc<Self>, Error> {
-        Self::make(pd, uar, tis, cq, options, false)
-    }
-
-    fn make(
-        pd: &Arc<Pd>,
-        uar: &Arc<Uar>,
-        tis: &Arc<Tis>,
-        cq: &Arc<Cq>,
-        options: SqOptions,
-        sends_frames: bool,
-    ) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("a send queue's PD, UAR, TIS and CQ", device, [uar.device(), tis.device(), cq.device()])?;
         cq.admit()?;
@@ -212,8 +192,8 @@ impl Sq {
             .user_index(NO_USER_INDEX)
             .cqn(cq.cqn())
             .ts_format(ts_format)
-            .tis_lst_sz(sends_frames.into())
-            .tis_num_0(if sends_frames { tis.tisn() } else { 0 })
+            .tis_lst_sz((!options.of_objects).into())
+            .tis_num_0(if options.of_objects { 0 } else { tis.tisn() })
             .allow_multi_pkt_send_wqe(is_multi_packet)
             .allow_swp(ethernet.swp())
             .wq(&wq);

@@ -29,7 +29,9 @@ impl MeterWriter {
         let tis = Tis::create(&TransportDomain::alloc(pd.device())?, 0)?;
         let options = CqOptions::default().entries(WQEBBS).beside(pd).events();
         let completions = CompletionQueue::create(&uar, options)?;
-        let sq = Sq::of_objects(pd, &uar, &tis, completions.cq(), SqOptions::default().wqes(WQEBBS))?;
+        let mut options = SqOptions::default().wqes(WQEBBS);
+        options.of_objects = true;
+        let sq = Sq::create(pd, &uar, &tis, completions.cq(), options)?;
         sq.ready()?;
         Ok(MeterWriter { queue: sq.send_queue()?, completions })
     }
