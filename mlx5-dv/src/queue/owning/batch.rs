@@ -520,15 +520,12 @@ impl<'a> ConnectionReceives<'a> {
     /// [`RefusedReason`]: `buffers` has those that were not posted. Otherwise it is empty afterwards.
     #[inline(always)]
     pub fn receive_each(&mut self, buffers: &mut Vec<Buffer>) -> Result<(), RefusedReason> {
-        while let Some(mut buffer) = buffers.pop() {
-            buffer.set_len(buffer.capacity());
-            if let Err(reason) = self.post(&[buffer.segment()]) {
-                buffers.push(buffer);
-                return Err(reason);
-            }
-            self.in_flight.keep_one(Side::Receive, Some(buffer), true);
-        }
-        Ok(())
+        let (batch, absent) = (&mut self.batch, self.absent);
+        self.in_flight.receive_each(buffers, |wr_id, elements| {
+            let batch = batch.as_mut().ok_or(absent)?;
+            // SAFETY: as in `post`.
+            unsafe { batch.receive(wr_id, elements) }.map_err(RefusedReason::from)
+        })
     }
 
     /// Receives one message into all `buffers`, one after the other, as many as [`ConnectionOptions::recv_sges`]. Each

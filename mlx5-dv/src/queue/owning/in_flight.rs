@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::orphans::Orphans;
+use crate::memory::DataSegment;
 use crate::objects::Buffer;
 use crate::queue::completion::decode::{Completion, Operation, Side, Work, WorkError, work_of};
 use crate::queue::error::{Full, PostError, RetireError};
@@ -583,6 +584,26 @@ impl InFlight {
         let ticket = self.ticket();
         self.table(side).put(ticket, buffer, completes);
         ticket
+    }
+
+    /// Posts a receive into each of `buffers`, the last first, with all of its capacity, by `post`, which gets its
+    /// `wr_id` and element. Those that it refused stay in `buffers`.
+    #[inline(always)]
+    pub(super) fn receive_each(
+        &mut self,
+        buffers: &mut Vec<Buffer>,
+        mut post: impl FnMut(u64, &[DataSegment]) -> Result<(), RefusedReason>,
+    ) -> Result<(), RefusedReason> {
+        while let Some(mut buffer) = buffers.pop() {
+            buffer.set_len(buffer.capacity());
+            let wr_id = self.next(Side::Receive).map_err(RefusedReason::from);
+            if let Err(reason) = wr_id.and_then(|wr_id| post(wr_id, &[buffer.segment()])) {
+                buffers.push(buffer);
+                return Err(reason);
+            }
+            self.keep_one(Side::Receive, Some(buffer), true);
+        }
+        Ok(())
     }
 
     /// As [`keep_one`](Self::keep_one), of a work request on a key, which completes.

@@ -45,21 +45,12 @@ impl Receives {
         buffers: &mut Vec<Buffer>,
     ) -> Result<(), RefusedReason> {
         let mut batch = queue.batch();
-        let mut posted = Ok(());
-        while let Some(mut buffer) = buffers.pop() {
-            buffer.set_len(buffer.capacity());
-            posted = self.in_flight.next(Side::Receive).and_then(|wr_id| {
-                // SAFETY: as in `post`. The batch is rung below.
-                unsafe { batch.receive(wr_id, &[buffer.segment()]) }
-            });
-            if posted.is_err() {
-                buffers.push(buffer);
-                break;
-            }
-            self.in_flight.keep_one(Side::Receive, Some(buffer), true);
-        }
+        let posted = self.in_flight.receive_each(buffers, |wr_id, elements| {
+            // SAFETY: as in `post`. The batch is rung below.
+            unsafe { batch.receive(wr_id, elements) }.map_err(RefusedReason::from)
+        });
         batch.ring();
-        Ok(posted?)
+        posted
     }
 
     /// The next message of `queue`, where `cq` has completions of nothing else; `None` if there is none.
