@@ -91,13 +91,8 @@ impl Devx {
         attribute: u16,
         handle: ObjectHandle,
     ) -> Result<(), Error> {
-        let ended = Call::new(object, method).handle(attribute, handle).and_then(|call| call.run(self.file()));
-        match ended {
-            Ok(_) => Ok(()),
-            // The device is gone, and the object with it.
-            Err(error) if self.is_released(&error) => Ok(()),
-            Err(error) => Err(Error::io(format!("destroying {what} in the kernel"), error)),
-        }
+        let ended = self.ended(self.call_to_end(object, method, attribute, handle));
+        ended.map_err(|error| Error::io(format!("destroying {what} in the kernel"), error))
     }
 }
 

@@ -238,15 +238,23 @@ impl Devx {
 
     /// Destroys a kernel object: a UAR page, a umem, or a firmware object.
     fn end(&self, object: u16, method: u16, attribute: u16, handle: ObjectHandle) -> Result<(), CommandErrorKind> {
-        self.ended(Call::new(object, method).handle(attribute, handle).and_then(|call| call.run(self.file())))
+        self.ended(self.call_to_end(object, method, attribute, handle)).map_err(|error| self.failed(error))
+    }
+
+    fn call_to_end(&self, object: u16, method: u16, attribute: u16, handle: ObjectHandle) -> io::Result<Done> {
+        Call::new(object, method).handle(attribute, handle).and_then(|call| call.run(self.file()))
     }
 
     /// Whether a call that destroys an object has ended it.
-    fn ended(&self, called: io::Result<Done>) -> Result<(), CommandErrorKind> {
-        match called.map_err(|error| self.failed(error)) {
+    fn ended(&self, called: io::Result<Done>) -> io::Result<()> {
+        match called {
+            Ok(_) => Ok(()),
             // The device is gone, and the object with it.
-            Ok(_) | Err(CommandErrorKind::Dead(_)) => Ok(()),
-            Err(kind) => Err(kind),
+            Err(error) if self.is_released(&error) => {
+                self.liveness.end(Death::Released);
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
     }
 

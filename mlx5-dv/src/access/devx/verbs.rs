@@ -63,7 +63,8 @@ impl Devx {
 
     /// Destroys an object by a call of the older interface.
     fn end_by(&self, command: u64, input: &[u8], output: &mut [u8]) -> Result<(), CommandErrorKind> {
-        self.ended(Call::write(command, input, output).and_then(|call| call.run(self.file())))
+        let called = Call::write(command, input, output).and_then(|call| call.run(self.file()));
+        self.ended(called).map_err(|error| self.failed(error))
     }
 
     fn send_reg_dm_mr(&self, call: DmRegion, lkey: &mut u32, rkey: &mut u32) -> io::Result<Done> {
