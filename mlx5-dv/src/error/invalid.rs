@@ -236,6 +236,12 @@ pub enum Invalid {
         /// The other one.
         second: String,
     },
+    /// A flow rule that names something twice.
+    #[error("a flow rule names {what} twice: leave one of them out")]
+    NamedTwice {
+        /// What it names.
+        what: String,
+    },
     /// An action of a flow rule that has no effect, since of what else the rule does.
     #[error("{action} has no effect in a rule that {beside}: leave one of them out")]
     NoEffect {

@@ -178,6 +178,8 @@ fn tables_follow_each_other_and_metadata_goes_along() {
     let (sim, mut here, mut there) = two();
     let device = there.device.clone();
     let tir = there.queue.tir().clone();
+    // Another way to the same queue.
+    let again = Tir::create(tir.transport_domain(), there.queue.rq()).unwrap();
     let second = FlowTable::create(&device, 1, 4).unwrap();
     let metadata = FlowMatch::new().metadata(2, 0x1234, u32::MAX);
     let group = FlowGroup::create(&second, 0..4, &metadata).unwrap();
@@ -188,11 +190,10 @@ fn tables_follow_each_other_and_metadata_goes_along() {
     let marks = ModifyHeader::create(&device, Direction::Receive, &HeaderChanges::new().metadata(2, 0x1234)).unwrap();
     let create =
         |matched: &FlowMatch, actions: FlowActions| mlx5_dv::objects::FlowRule::create(&ports, matched, actions);
-    let made = [
+    let mut made = [
         create(&port(80), FlowActions::table(&second).modify(&marks)).unwrap(),
         create(&port(81), FlowActions::table(&second)).unwrap(),
-        create(&port(82), FlowActions::several([FlowDestination::Tir(tir.clone()), FlowDestination::Tir(tir.clone())]))
-            .unwrap(),
+        create(&port(82), FlowActions::several([&tir, &again].map(|tir| FlowDestination::Tir(tir.clone())))).unwrap(),
     ];
     first.set_root().unwrap();
     let [known, unknown, doubled] = [80, 81, 82].map(|port| between(&here, &there, port));
@@ -208,6 +209,16 @@ fn tables_follow_each_other_and_metadata_goes_along() {
     let many = (0..65).map(|_| FlowDestination::Tir(tir.clone()));
     let text = refusal(create(&port(5), FlowActions::several(many)));
     assert!(text.contains("log_max_destination = 6"), "{text}");
+    let [to_tir, to_table] = [FlowDestination::Tir(tir.clone()), FlowDestination::Table(second.clone())];
+    for (twice, name) in [(&to_tir, format!("TIR {:#x}", tir.tirn())), (&to_table, "flow table 0x".into())] {
+        // Not only neighbours in the list are the same.
+        let again = FlowDestination::Tir(again.clone());
+        let text = refusal(create(&port(5), FlowActions::several([twice.clone(), again, twice.clone()])));
+        assert!(text.contains(&name) && text.ends_with("twice: leave one of them out"), "{text}");
+    }
+    made[2].set_actions(FlowActions::several([to_tir.clone(), to_table])).unwrap();
+    let text = refusal(made[2].set_actions(FlowActions::several([to_tir.clone(), to_tir])));
+    assert!(text.ends_with("twice: leave one of them out"), "{text}");
     let text = refusal(create(&port(5), FlowActions::kernel()));
     assert!(text.contains("where no kernel has"), "{text}");
     let text = refusal(create(&port(5), FlowActions::send()));
@@ -216,7 +227,7 @@ fn tables_follow_each_other_and_metadata_goes_along() {
     assert!(text.contains("FlowTableOptions::tunnels"), "{text}");
     let text = refusal(create(&port(5), FlowActions::forward(&tir).tag(1 << 24)));
     assert!(text.contains("flow tag is 0x1000000"), "{text}");
-    drop((made, marked, ports, group, marks));
+    drop((made, marked, ports, group, marks, again));
     FlowTable::destroy(first).unwrap();
     FlowTable::destroy(second).unwrap();
     drop((tir, device));

@@ -142,7 +142,7 @@ impl FlowActions {
         Self::of(Fate::Forward(vec![FlowDestination::Table(Arc::clone(table))]))
     }
 
-    /// The frame goes to each of `destinations`.
+    /// The frame goes to each of `destinations`, which are different ones.
     pub fn several(destinations: impl IntoIterator<Item = FlowDestination>) -> Self {
         Self::of(Fate::Forward(destinations.into_iter().collect()))
     }
@@ -371,6 +371,7 @@ impl FlowActions {
             0..=1 << caps.log_max_flow_counter().min(31),
             "log_max_flow_counter",
         )?;
+        self.check_distinct()?;
         let lacks = |wanted: bool, has: bool, what: &str, capability| match wanted && !has {
             true => Err(Error::Unsupported { what: format!("flow rules that {what}"), capability }),
             false => Ok(()),
@@ -379,6 +380,21 @@ impl FlowActions {
         lacks(self.meter.is_some(), caps.execute_aso(), "meter frames", "execute_aso")?;
         lacks(self.pop_vlan, caps.pop_vlan(), "remove a VLAN tag", "pop_vlan")?;
         lacks(self.push_vlan.is_some(), caps.push_vlan(), "add a VLAN tag", "push_vlan")
+    }
+
+    /// Error for a destination that is named twice. The PRM does not say how often a frame then goes there; Linux keeps
+    /// one of each in an entry (mlx5_core, fs_core.c).
+    fn check_distinct(&self) -> Result<(), Invalid> {
+        let all = self.destinations();
+        let is_named = |before: &[FlowDestination], one| before.iter().any(|other| destination(other) == one);
+        let again = all.iter().enumerate().find(|(at, one)| is_named(&all[..*at], destination(one)));
+        again.map_or(Ok(()), |(_, again)| {
+            let what = match again {
+                FlowDestination::Tir(tir) => format!("TIR {:#x}", tir.tirn()),
+                FlowDestination::Table(table) => format!("flow table {:#x}", table.table_id()),
+            };
+            Err(Invalid::NamedTwice { what })
+        })
     }
 
     pub(super) fn has_tunnel(&self) -> bool {
