@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_dv::objects::AddressPath;
 use mlx5_dv::{Device, Gid, Mac, Options};
-use mlx5_neighbours::{Neighbours, Network, address_of, kernel};
+use mlx5_neighbours::{Neighbours, Network, address_of, is_derived, kernel};
 use mlx5_open::program;
 
 use crate::pingpong::Failure;
@@ -72,8 +71,7 @@ impl Host {
     /// The MAC address in packets from the GID at `gid_index` to `remote`. `None` if the driver derives it, or if
     /// `remote` is local.
     pub fn mac_of(&self, gid_index: u16, remote: [u8; 16]) -> Result<Option<Mac>, Failure> {
-        let is_ours = self.device.gids().iter().any(|own| own.address.octets() == remote);
-        if is_ours || AddressPath::link_local(remote).is_some() {
+        if is_derived(&self.device, remote) {
             return Ok(None);
         }
         let address = address_of(remote);

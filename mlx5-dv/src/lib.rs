@@ -57,5 +57,5 @@ pub use counters::{PcieCounters, PortCounters, Traffic, VportCounters};
 pub use device::Device;
 pub use error::{CommandError, CommandErrorKind, CqStatus, Death, Error, Invalid, MappingKind, StateError};
 pub use events::{Event, EventQueue, Events};
-pub use net::{Adapter, AddressError, Gid, LinkInfo, Mac, MacError, PortInfo, Promiscuous};
+pub use net::{Adapter, AddressError, Gid, LinkInfo, Mac, MacError, PortInfo, Promiscuous, address_of, gid_of};
 pub use timestamp::{ClockRate, RealTime, Timestamp};

@@ -121,11 +121,16 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// The 16 bytes of the GID that `address` has: an IPv4 address is mapped.
-pub(crate) fn gid_of(address: IpAddr) -> Ipv6Addr {
+/// The address of a GID: IPv4 if it is mapped (::ffff:a.b.c.d), else IPv6.
+pub fn address_of(gid: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(gid).to_canonical()
+}
+
+/// The GID of an address: an IPv4 address is mapped.
+pub fn gid_of(address: IpAddr) -> [u8; 16] {
     match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
     }
 }
 
@@ -148,7 +153,7 @@ pub struct Gid {
 impl Gid {
     /// The entry at `index`: `address`, from `mac`, in no VLAN.
     pub fn new(index: u16, address: impl Into<IpAddr>, mac: Mac) -> Self {
-        let address = gid_of(address.into());
+        let address = gid_of(address.into()).into();
         Gid { index, address, mac, ipv4: address.to_ipv4_mapped().is_some(), vlan: None }
     }
 

@@ -1,7 +1,7 @@
 //! Messages: management datagrams of class CM.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use mlx5_prm::ib::{
     CM_CLASS_VERSION, CmAttribute, CmDrep, CmDreq, CmMra, CmRej, CmRep, CmReq, CmRtu, CmSidrRep, CmSidrReq, MAD,
@@ -9,21 +9,10 @@ use mlx5_prm::ib::{
 };
 use mlx5_prm::layout::{Layout, Value};
 
+pub use mlx5_dv::{address_of, gid_of};
+
 /// A global identifier: an IPv6 address, or a mapped IPv4 address.
 pub type Gid = [u8; 16];
-
-/// The address of a GID: IPv4 if it is mapped (::ffff:a.b.c.d), else IPv6.
-pub fn address_of(gid: Gid) -> IpAddr {
-    Ipv6Addr::from(gid).to_canonical()
-}
-
-/// The GID of an address.
-pub fn gid_of(address: IpAddr) -> Gid {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
-}
 
 /// A port of the RDMA connection manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -37,23 +37,26 @@ pub mod packets;
 mod shared;
 mod stack;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use mlx5_dv::objects::AddressPath;
 use mlx5_dv::{Device, Mac};
 
 pub use error::Error;
+pub use mlx5_dv::address_of;
 pub use network::Network;
 pub use smoltcp::wire::{IpCidr, Ipv4Cidr, Ipv6Cidr};
 
 use shared::Shared;
 use stack::Stack;
 
-/// The address of a GID: IPv4 if it is mapped (::ffff:a.b.c.d), else IPv6.
-pub fn address_of(gid: [u8; 16]) -> IpAddr {
-    Ipv6Addr::from(gid).to_canonical()
+/// Whether the driver derives the MAC address in packets of `device` to `gid` by itself: where that is link-local, or
+/// the device's own.
+pub fn is_derived(device: &Device, gid: [u8; 16]) -> bool {
+    AddressPath::link_local(gid).is_some() || device.gids().iter().any(|own| own.address.octets() == gid)
 }
 
 /// A small network stack on an owned function. Runs until it is dropped.

@@ -68,7 +68,7 @@ pub fn find(sysfs: &Sysfs, name: &str) -> Result<RdmaDevice, Error> {
 pub fn check_address(device: &RdmaDevice, address: Option<IpAddr>) -> Result<(), Error> {
     let Some(address) = address else { return Ok(()) };
     let mut gids = device.ports.iter().flat_map(|port| &port.gids);
-    if gids.any(|gid| gid.address == gid_of(address)) {
+    if gids.any(|gid| gid.address.octets() == gid_of(address)) {
         return Ok(());
     }
     let interface = device.ports.iter().find_map(|port| port.interface.as_deref());

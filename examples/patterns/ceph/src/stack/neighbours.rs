@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_dv::discovery::RdmaGid;
-use mlx5_dv::objects::AddressPath;
 use mlx5_dv::{Device, Mac};
-use mlx5_neighbours::{Error, Network, address_of, kernel};
+use mlx5_neighbours::{Error, Network, address_of, is_derived, kernel};
 
 /// How long the kernel is waited for at a time: other streams wait, too.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -32,41 +31,26 @@ pub trait Neighbours: std::fmt::Debug + Send {
     fn forget(&mut self, _gid: [u8; 16]) {}
 }
 
-/// The card's own GIDs.
-#[derive(Debug)]
-struct Own(Vec<[u8; 16]>);
-
-impl Own {
-    fn of(device: &Device) -> Self {
-        Own(device.gids().iter().map(|gid| gid.address.octets()).collect())
-    }
-
-    /// Whether the driver derives the MAC address of `gid`.
-    fn is_derived(&self, gid: [u8; 16]) -> bool {
-        self.0.contains(&gid) || AddressPath::link_local(gid).is_some()
-    }
-}
-
 /// The kernel's, of a function that it drives. Of one that the program owns nobody knows more than the driver, to
 /// which addresses must be link-local or the card's own: see [`OwnedNeighbours`].
 #[derive(Debug)]
 pub struct KernelNeighbours {
     /// The local GID; `None` for an owned function.
     from: Option<RdmaGid>,
-    own: Own,
+    device: Arc<Device>,
 }
 
 impl KernelNeighbours {
     /// Of the GID at `gid_index` of `device`.
-    pub fn new(device: &Device, gid_index: u8) -> Self {
-        KernelNeighbours { from: kernel::gid_at(device, gid_index.into()), own: Own::of(device) }
+    pub fn new(device: &Arc<Device>, gid_index: u8) -> Self {
+        KernelNeighbours { from: kernel::gid_at(device, gid_index.into()), device: Arc::clone(device) }
     }
 }
 
 impl Neighbours for KernelNeighbours {
     fn mac_of(&mut self, gid: [u8; 16]) -> Result<Neighbour, Error> {
         let Some(from) = &self.from else { return Ok(Neighbour::Known(None)) };
-        if self.own.is_derived(gid) {
+        if is_derived(&self.device, gid) {
             return Ok(Neighbour::Known(None));
         }
         match kernel::resolve(from, address_of(gid), GLANCE) {
@@ -81,7 +65,7 @@ impl Neighbours for KernelNeighbours {
 /// ends find this one in the same way, also by its link-local address.
 #[derive(Debug)]
 pub struct OwnedNeighbours {
-    own: Own,
+    device: Arc<Device>,
     found: mlx5_neighbours::Neighbours,
 }
 
@@ -92,13 +76,13 @@ impl OwnedNeighbours {
     /// As for [`mlx5_neighbours::Neighbours::start`].
     pub fn start(device: &Arc<Device>, network: Option<Network>) -> Result<Self, mlx5_dv::Error> {
         let found = mlx5_neighbours::Neighbours::start(device, network)?;
-        Ok(OwnedNeighbours { own: Own::of(device), found })
+        Ok(OwnedNeighbours { device: Arc::clone(device), found })
     }
 }
 
 impl Neighbours for OwnedNeighbours {
     fn mac_of(&mut self, gid: [u8; 16]) -> Result<Neighbour, Error> {
-        if self.own.is_derived(gid) {
+        if is_derived(&self.device, gid) {
             return Ok(Neighbour::Known(None));
         }
         let mac = self.found.look_up(address_of(gid))?;
