@@ -1,33 +1,21 @@
 //! I/O needs no system call after set-up: the thread of an I/O queue runs under a seccomp filter that kills the process
-//! on any system call.
-//!
-//! The filter cannot be removed, and the kill must not end the test runner: host, target and card run in a child
-//! process, which is this program again. The filter applies only to the thread that installs it.
+//! on any system call. Host, target and card run in one process.
 
 #![cfg(target_os = "linux")]
 
+#[path = "../../../../mlx5-dv/tests/under_filter/mod.rs"]
+mod under_filter;
+
 use std::net::SocketAddr;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5_nvme::{
     Controller, ControllerOptions, DataPlacement, Host, HostOptions, IoBuffer, IoQueue, Namespace, RamDisk, Target,
     TargetOptions,
 };
 use mlx5_open::Sim;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
-
-/// Environment variable that selects what the child does.
-const ROLE: &str = "MLX5_NVME_UNDER_THE_FILTER";
-/// Exit code of a complete run. Not 0, which a test runner without a matching test returns, too.
-const VERIFIED: i32 = 42;
-const FAILED: i32 = 43;
-const PATIENCE: Duration = Duration::from_secs(300);
-/// The signal for a violation of the filter.
-const SIGSYS: i32 = 31;
+use under_filter::{assert_a_call_is_seen, assert_no_call};
 
 const NQN: &str = "nqn.2014-08.example:disk";
 const BLOCK: usize = 512;
@@ -36,14 +24,6 @@ const BYTES: usize = 4096;
 const DEPTH: usize = 16;
 /// I/Os of 4 KiB under the filter, half of them writes.
 const COMMANDS: u64 = 10_000;
-
-/// Kills the process on any system call of this thread.
-fn install_filter() -> Result<(), Box<dyn std::error::Error>> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    // Without rules every call gets the default action: kill. The other action is never used.
-    let filter = SeccompFilter::new(Default::default(), SeccompAction::KillProcess, SeccompAction::Allow, arch)?;
-    Ok(seccompiler::apply_filter(&BpfProgram::try_from(filter)?)?)
-}
 
 /// An I/O queue, and what each place of its disk holds. The commands of a place are a write, a read, and so on.
 struct Work {
@@ -143,85 +123,32 @@ impl Work {
     }
 }
 
-/// Results that the filtered thread passes to the one that may make system calls.
-static STAGE: AtomicU32 = AtomicU32::new(PREPARING);
-const PREPARING: u32 = 0;
-const UNDER_THE_FILTER: u32 = 1;
-const DONE: u32 = 2;
-const BROKEN: u32 = 3;
-
 /// Runs in the child process of the other tests.
 #[test]
 #[ignore = "not a test: a child process of the others"]
 fn child() {
-    let role = std::env::var(ROLE).expect("a parent that names a role");
-    let worker = thread::spawn(move || {
-        let (placement, in_capsule) = match &role[..] {
+    under_filter::child(|role| {
+        let (placement, in_capsule) = match role {
             "fast keys" => (DataPlacement::FastKey, false),
             _ => (DataPlacement::StandingKey, true),
         };
         let mut work = Work::new(placement, in_capsule);
         work.run(COMMANDS / 10).expect("a warm-up");
-        install_filter().expect("a filter");
-        STAGE.store(UNDER_THE_FILTER, Ordering::Release);
-        if role == "call" {
-            thread::yield_now();
-        }
-        let ended = work.run(COMMANDS);
-        STAGE.store(if ended.is_some() { DONE } else { BROKEN }, Ordering::Release);
-        // Returning from a thread makes system calls.
-        loop {
-            std::hint::spin_loop();
-        }
+        Box::new(move || work.run(COMMANDS).is_some())
     });
-    loop {
-        match STAGE.load(Ordering::Acquire) {
-            DONE => std::process::exit(VERIFIED),
-            BROKEN => std::process::exit(FAILED),
-            PREPARING if worker.is_finished() => break,
-            _ => thread::sleep(Duration::from_millis(1)),
-        }
-    }
-    assert!(worker.join().is_ok(), "nothing was done");
-}
-
-/// Runs this program as the child, and waits for its exit.
-fn run(role: &str) -> ExitStatus {
-    let program = std::env::current_exe().expect("our own path");
-    let mut child = Command::new(program)
-        .args(["--exact", "child", "--ignored", "--nocapture"])
-        .env(ROLE, role)
-        .stdin(Stdio::null())
-        .spawn()
-        .expect("a child");
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().expect("the child's state") {
-            return status;
-        }
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            let _ = child.wait();
-            panic!("the I/O was not done after {} s", PATIENCE.as_secs());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
 fn ten_thousand_reads_and_writes_of_4_kib_make_no_system_call() {
-    let status = run("standing key");
-    assert_eq!(status.code(), Some(VERIFIED), "{status}; signal {SIGSYS} is a system call");
+    assert_no_call("standing key");
 }
 
 #[test]
 fn ten_thousand_reads_and_writes_by_keys_of_their_own_make_no_system_call() {
-    let status = run("fast keys");
-    assert_eq!(status.code(), Some(VERIFIED), "{status}; signal {SIGSYS} is a system call");
+    assert_no_call("fast keys");
 }
 
 #[test]
 fn one_system_call_would_be_seen() {
-    let status = run("call");
-    assert_eq!(status.signal(), Some(SIGSYS), "the filter let a system call pass: {status}");
+    assert_a_call_is_seen();
 }
