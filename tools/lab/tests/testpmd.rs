@@ -4,6 +4,8 @@
 mod common;
 #[path = "common/our_end.rs"]
 mod our_end;
+#[path = "common/tcp.rs"]
+mod tcp;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -64,24 +66,6 @@ ip -n b neigh replace 10.0.0.1 lladdr 02:00:00:00:00:0a dev eth0
 ip -n a neigh replace 10.0.0.9 lladdr $(cat /sys/class/net/$(device $2)/address) dev eth0
 mount -t tmpfs none /sys/devices/system/node
 mkfifo /tmp/commands
-"#;
-
-/// Sends `$1` MiB from `a` to the address `$2` of `b` over TCP, in large pieces, and compares them.
-const TCP: &str = r#"
-set -e
-rm -f /tmp/sent /tmp/received /tmp/endless
-dd if=/dev/urandom of=/tmp/sent bs=1M count=$1 2>/dev/null
-mkfifo /tmp/endless
-exec 4<>/tmp/endless
-ip netns exec b busybox nc -l -p 5001 < /tmp/endless > /tmp/received &
-server=$!
-# BusyBox listens for both kinds of addresses at once, so the kernel lists it with IPv6's.
-listens() { grep -q ':1389 .* 0A ' /proc/$server/net/tcp6; }
-for wait in $(seq 300); do listens && break; sleep 0.1; done
-listens
-ip netns exec a bash -c "dd if=/tmp/sent bs=256K status=none > /dev/tcp/$2/5001"
-wait $server
-busybox cmp /tmp/sent /tmp/received
 "#;
 
 /// Sends datagrams that come back, and compares them.
@@ -168,8 +152,8 @@ impl Rig {
     }
 
     /// Sends MiB from `a` to `b` over TCP, and compares them.
-    fn tcp(&self, mebibytes: u32, to: &str) -> TestResult {
-        self.check(&format!("set -- {mebibytes} {to}\n{TCP}"))?;
+    fn tcp(&self, mebibytes: u64, to: &str) -> TestResult {
+        self.check(&tcp::script(mebibytes, "a", "b", to))?;
         Ok(())
     }
 

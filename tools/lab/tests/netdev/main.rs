@@ -11,6 +11,8 @@ mod net;
 mod our_end;
 mod packet_plane;
 mod settings;
+#[path = "../common/tcp.rs"]
+mod tcp;
 mod traffic;
 mod tunnels;
 

@@ -4,30 +4,14 @@ use std::time::Duration;
 
 use crate::common::{Report, SOON, TestResult};
 use crate::net::Net;
+use crate::tcp;
 
 /// For traffic: emulated processors are slow.
 const TRAFFIC: Duration = Duration::from_secs(400);
 
-/// Sends `$1` MiB from the namespace `$2` to the namespace `$3`, whose address is `$4`, over TCP, and compares what
-/// arrives. It is sent in large pieces, which the card has to divide. The receiver's input is a pipe that never ends:
-/// at the end of its input it would close the connection.
-const TCP: &str = r#"
-set -e
-dd if=/dev/urandom of=/tmp/sent bs=1M count=$1 2>/dev/null
-mkfifo /tmp/endless
-exec 3<>/tmp/endless
-ip netns exec $3 busybox nc -l -p 5001 < /tmp/endless > /tmp/received &
-server=$!
-for wait in $(seq 100); do grep -q ':1389 .* 0A ' /proc/$server/net/tcp* && break; sleep 0.1; done
-ip netns exec $2 bash -c "dd if=/tmp/sent bs=256K status=none > /dev/tcp/$4/5001"
-wait $server
-busybox cmp /tmp/sent /tmp/received
-rm /tmp/sent /tmp/received /tmp/endless
-"#;
-
 /// Sends `mebibytes` over TCP, and compares them.
 pub fn tcp(net: &Net, mebibytes: u64, from: &str, to: &str, address: &str) -> TestResult {
-    net.check(&format!("set -- {mebibytes} {from} {to} {address}\n{TCP}"), TRAFFIC)?;
+    net.check(&tcp::script(mebibytes, from, to, address), TRAFFIC)?;
     Ok(())
 }
 
