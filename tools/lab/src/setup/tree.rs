@@ -111,6 +111,7 @@ impl Tree {
                 "base-files",
                 "bash",
                 "coreutils",
+                "diffutils",
                 "findutils",
                 "grep",
                 "mawk",

@@ -70,18 +70,18 @@ exit 1
 "#;
 
 /// Writes fresh random bytes in blocks of each size, from 512 B to 1 MiB, and compares them as the host reads them back
-/// and, of `DISKS`, as the target's disk holds them. At most `COUNT` blocks and `MOST` bytes of a size. No cache is
-/// between.
+/// and, of `DISKS`, as the target's disk holds them: `COUNT` blocks of a small size, at most `MOST` bytes; `MOST` bytes
+/// of each of the five sizes from 64 KiB. No cache is between.
 pub const EACH_SIZE: &str = r#"
 set -e
 set -o pipefail
 total=0
 for ((size = 512; size <= 1048576; size *= 2)); do
-    bytes=$((size * COUNT < MOST ? size * COUNT : MOST))
+    bytes=$((size < 65536 && size * COUNT < MOST ? size * COUNT : MOST))
     head -c $bytes /dev/urandom > /tmp/sent
     dd if=/tmp/sent of=/dev/nvme0n1 bs=$size oflag=direct status=none
     for disk in $DISKS; do
-        dd if=/dev/$disk bs=$size count=$((bytes / size)) iflag=direct status=none | busybox cmp - /tmp/sent ||
+        dd if=/dev/$disk bs=$size count=$((bytes / size)) iflag=direct status=none | cmp - /tmp/sent ||
             { echo "$disk: blocks of $size bytes differ"; exit 1; }
     done
     total=$((total + bytes))
