@@ -144,14 +144,14 @@ impl Client {
     }
 }
 
-struct Place {
+struct Setup {
     world: World,
     cards: [Arc<SteppedCard>; 2],
     target: Arc<Mutex<Target>>,
     remote: SocketAddr,
 }
 
-impl Place {
+impl Setup {
     fn new(seed: u64, loss: u32) -> Self {
         let world = World::new(seed);
         let conditions = Conditions { loss, duplication: loss / 2, reordering: loss / 2, ..Conditions::default() };
@@ -163,7 +163,7 @@ impl Place {
         let remote = SocketAddr::new(far.gids()[0].address.into(), options.port);
         let disk = RamDisk::new(HOSTS * QUEUES * PARTS * PART, BLOCK as u32).unwrap();
         let target = Target::new(&far, None, options, vec![Box::new(disk)]).unwrap();
-        Place { world, cards, target: Arc::new(Mutex::new(target)), remote }
+        Setup { world, cards, target: Arc::new(Mutex::new(target)), remote }
     }
 
     /// Host `number`, on `function`.
@@ -219,11 +219,11 @@ const SHORT: Duration = Duration::from_micros(50);
 /// Three hosts of three queues work until one of them dies, with commands under way in all queues of all hosts. Each
 /// does `commands` before that, and the others as many afterwards.
 fn one_of_three_dies(seed: u64, loss: u32, placement: DataPlacement, commands: usize) {
-    let place = Place::new(seed, loss);
-    let [mut first, mut second, mut third] = std::array::from_fn(|number| place.connect((number, number), placement));
+    let setup = Setup::new(seed, loss);
+    let [mut first, mut second, mut third] = std::array::from_fn(|number| setup.connect((number, number), placement));
     let all = HOSTS * (1 + QUEUES);
-    assert_eq!((place.statistics().controllers, place.statistics().queues), (HOSTS, all));
-    place.run("all work", &mut [&mut first, &mut second, &mut third], (true, SHORT), |_, clients| {
+    assert_eq!((setup.statistics().controllers, setup.statistics().queues), (HOSTS, all));
+    setup.run("all work", &mut [&mut first, &mut second, &mut third], (true, SHORT), |_, clients| {
         let busy = |client: &&mut Client| client.works.iter().all(|work| work.queue.under_way() > 0);
         clients.iter().all(|client| client.done() >= commands) && clients.iter().all(busy)
     });
@@ -237,25 +237,25 @@ fn one_of_three_dies(seed: u64, loss: u32, placement: DataPlacement, commands: u
         lost.extend(parts);
     }
     std::mem::forget((host, controller));
-    place.cards[0].function(1).abandon();
+    setup.cards[0].function(1).abandon();
 
     let before = [first.done(), third.done()];
-    place.run("the others go on", &mut [&mut first, &mut third], (true, SHORT), |_, clients| {
+    setup.run("the others go on", &mut [&mut first, &mut third], (true, SHORT), |_, clients| {
         clients.iter().zip(before).all(|(client, before)| client.done() >= before + commands)
     });
-    place.run("the others are answered", &mut [&mut first, &mut third], (false, SHORT), |_, clients| {
+    setup.run("the others are answered", &mut [&mut first, &mut third], (false, SHORT), |_, clients| {
         clients.iter().all(|client| client.is_idle())
     });
     // The dead one is noticed, and the others stay.
     let left = (HOSTS - 1, all - 1 - QUEUES);
     let slow = (false, Duration::from_millis(10));
-    place.run("the dead host is forgotten", &mut [&mut first, &mut third], slow, |place, _| {
-        let now = place.statistics();
+    setup.run("the dead host is forgotten", &mut [&mut first, &mut third], slow, |setup, _| {
+        let now = setup.statistics();
         (now.controllers, now.queues) == left && now.chunks_in_use == 0
     });
 
     // It comes back, on another function: each block holds what was answered last, or what a write under way left.
-    let mut again = place.connect((1, HOSTS), placement);
+    let mut again = setup.connect((1, HOSTS), placement);
     let queue = &mut again.works[0];
     for part in &lost {
         let buffer = queue.buffers.pop().unwrap();
@@ -266,7 +266,7 @@ fn one_of_three_dies(seed: u64, loss: u32, placement: DataPlacement, commands: u
                 break completed.buffer.unwrap();
             }
             let mut turns = 0;
-            place.run("it reads", &mut [&mut first, &mut third], (false, SHORT), |_, _| {
+            setup.run("it reads", &mut [&mut first, &mut third], (false, SHORT), |_, _| {
                 turns += 1;
                 turns > 1
             });
@@ -285,10 +285,10 @@ fn one_of_three_dies(seed: u64, loss: u32, placement: DataPlacement, commands: u
     }
 
     let before = [first.done(), third.done()];
-    place.run("the others still work", &mut [&mut first, &mut third], (true, SHORT), |_, clients| {
+    setup.run("the others still work", &mut [&mut first, &mut third], (true, SHORT), |_, clients| {
         clients.iter().zip(before).all(|(client, before)| client.done() >= before + commands / 4)
     });
-    place.run("the last are answered", &mut [&mut first, &mut third], (false, SHORT), |_, clients| {
+    setup.run("the last are answered", &mut [&mut first, &mut third], (false, SHORT), |_, clients| {
         clients.iter().all(|client| client.is_idle())
     });
     let mut hosts = Vec::new();
@@ -297,18 +297,18 @@ fn one_of_three_dies(seed: u64, loss: u32, placement: DataPlacement, commands: u
         controller.disconnect(&mut host).unwrap();
         hosts.push(host);
     }
-    let end = place.world.clock().now() + LONG;
-    while place.statistics().queues > 0 && place.world.clock().now() < end {
+    let end = setup.world.clock().now() + LONG;
+    while setup.statistics().queues > 0 && setup.world.clock().now() < end {
         hosts.iter_mut().for_each(|host| host.turn().unwrap());
-        place.target.lock().unwrap().poll().unwrap();
-        place.world.clock().pause(SHORT);
+        setup.target.lock().unwrap().poll().unwrap();
+        setup.world.clock().pause(SHORT);
     }
-    let last = place.statistics();
+    let last = setup.statistics();
     assert_eq!((last.controllers, last.queues, last.chunks_in_use), (0, 0, 0), "{last:?}");
     for function in 0..=HOSTS {
-        assert_eq!(place.cards[0].function(function).strict().take(), []);
+        assert_eq!(setup.cards[0].function(function).strict().take(), []);
     }
-    assert_eq!(place.cards[1].function(0).strict().take(), []);
+    assert_eq!(setup.cards[1].function(0).strict().take(), []);
 }
 
 #[test]

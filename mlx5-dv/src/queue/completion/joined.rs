@@ -41,7 +41,7 @@ const IS_TCP: u8 = 6;
 const TIMESTAMP: [u8; 4] = [1, 1, 8, 10];
 
 /// Where the headers of a TCP packet are.
-struct Place {
+struct TcpHeaders {
     /// The IP header's first byte, and whether it is IPv4's.
     ip: usize,
     is_v4: bool,
@@ -59,13 +59,13 @@ impl JoinedSegments {
     /// Returns false, with nothing changed, if there are no whole headers of TCP in `head`, which the card joins
     /// nothing without.
     pub fn update_headers(&self, head: &mut [u8], len: usize) -> bool {
-        let Some(place) = Place::of(head) else { return false };
-        let Some(ip_len) = len.checked_sub(place.ip).and_then(|len| u16::try_from(len).ok()) else { return false };
-        let Some(tcp_len) = len.checked_sub(place.tcp.start).filter(|tcp_len| *tcp_len >= place.tcp.len()) else {
+        let Some(headers) = TcpHeaders::of(head) else { return false };
+        let Some(ip_len) = len.checked_sub(headers.ip).and_then(|len| u16::try_from(len).ok()) else { return false };
+        let Some(tcp_len) = len.checked_sub(headers.tcp.start).filter(|tcp_len| *tcp_len >= headers.tcp.len()) else {
             return false;
         };
-        let addresses = self.update_ip(&mut head[place.ip..place.tcp.start], place.is_v4, ip_len);
-        let tcp = &mut head[place.tcp];
+        let addresses = self.update_ip(&mut head[headers.ip..headers.tcp.start], headers.is_v4, ip_len);
+        let tcp = &mut head[headers.tcp];
         tcp[13] = tcp[13] & !PSH | if self.is_pushed { PSH } else { 0 };
         if let Some((number, window)) = self.ack {
             tcp[13] |= ACK;
@@ -102,8 +102,8 @@ impl JoinedSegments {
     }
 }
 
-impl Place {
-    fn of(head: &[u8]) -> Option<Place> {
+impl TcpHeaders {
+    fn of(head: &[u8]) -> Option<TcpHeaders> {
         let number = |at: usize| Some(u16::from_be_bytes(*head.get(at..)?.first_chunk()?));
         let mut ip = ETHERNET;
         let mut ether_type = number(ip - 2)?;
@@ -120,7 +120,7 @@ impl Place {
         let tcp = ip + header;
         let end = tcp + usize::from(*head.get(tcp + 12)? >> 4) * 4;
         let is_whole = header >= IPV4 && protocol == IS_TCP && end >= tcp + TCP && end <= head.len();
-        is_whole.then_some(Place { ip, is_v4: ether_type == IS_IPV4, tcp: tcp..end })
+        is_whole.then_some(TcpHeaders { ip, is_v4: ether_type == IS_IPV4, tcp: tcp..end })
     }
 }
 

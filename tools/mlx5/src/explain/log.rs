@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::host::{self, Explains};
-use super::place::Place;
+use super::position::LogPosition;
 use super::recognise::{Sighting, recognise};
 use super::report::{Report, Seen};
 use super::spans::{Lines, Spans};
@@ -16,7 +16,7 @@ pub struct Session {
     /// Places in `events`, by what makes two events the same.
     known: HashMap<String, usize>,
     /// Lines that explain failures near them.
-    causes: Vec<(Place, Explains, String)>,
+    causes: Vec<(LogPosition, Explains, String)>,
     /// Events that were reported already.
     reported: usize,
     /// Lines of earlier bursts.
@@ -32,7 +32,7 @@ impl Session {
     /// Adds text, of which `explain` makes reports; of printed commands those that failed, or `all`. Counts
     /// repeated events.
     pub fn add(&mut self, text: &str, all: bool, explain: impl Fn(Sighting) -> Result<Report, Failure>) {
-        let mut found: Vec<(Place, Explains, Report)> = Vec::new();
+        let mut found: Vec<(LogPosition, Explains, Report)> = Vec::new();
         let (lines, hosts) = (Lines::of(text), host::find(text));
         let told: Spans =
             hosts.iter().filter(|host| host.explains != Explains::Bus).map(|host| host.range.clone()).collect();
@@ -41,25 +41,25 @@ impl Session {
                 continue;
             }
             let needs = needs(&sighting);
-            let place = self.place(&lines, at);
+            let position = self.position(&lines, at);
             match explain(sighting) {
-                Ok(report) => found.push((place, needs, report)),
+                Ok(report) => found.push((position, needs, report)),
                 // A dump that is none, or is cut short, says nothing against the rest of the log.
-                Err(failure) => self.unexplained.push((place.line + 1, failure)),
+                Err(failure) => self.unexplained.push((position.line + 1, failure)),
             }
         }
         for host in hosts {
-            let place = self.place(&lines, host.range.start);
+            let position = self.position(&lines, host.range.start);
             if host.explains != Explains::Nothing {
-                self.causes.push((place.clone(), host.explains, host.report.what.clone()));
+                self.causes.push((position.clone(), host.explains, host.report.what.clone()));
             }
-            found.push((place, Explains::Nothing, host.report));
+            found.push((position, Explains::Nothing, host.report));
         }
         let forgotten = self.causes.len().saturating_sub(MOST_CAUSES);
         self.causes.drain(..forgotten);
-        found.sort_by_key(|(place, ..)| place.line);
-        for (place, needs, report) in found {
-            self.event(place, needs, report);
+        found.sort_by_key(|(position, ..)| position.line);
+        for (position, needs, report) in found {
+            self.event(position, needs, report);
         }
         self.lines += text.lines().count();
     }
@@ -69,29 +69,29 @@ impl Session {
         std::mem::take(&mut self.unexplained)
     }
 
-    fn place(&self, lines: &Lines<'_>, at: usize) -> Place {
-        let place = Place::of(lines, at);
-        Place { line: place.line + self.lines, ..place }
+    fn position(&self, lines: &Lines<'_>, at: usize) -> LogPosition {
+        let position = LogPosition::of(lines, at);
+        LogPosition { line: position.line + self.lines, ..position }
     }
 
-    fn event(&mut self, place: Place, needs: Explains, mut report: Report) {
-        let key = key(&report, &place);
+    fn event(&mut self, position: LogPosition, needs: Explains, mut report: Report) {
+        let key = key(&report, &position);
         if let Some(event) = self.known.get(&key).and_then(|at| self.events.get_mut(*at)) {
             let seen = event.seen.get_or_insert_default();
             seen.times += 1;
-            seen.last = place.time.or(seen.last.take());
+            seen.last = position.time.or(seen.last.take());
             return;
         }
         let explains =
             |kind: Explains| kind == Explains::Bus || needs == Explains::Link && is_for_lost_packets(&report);
         let near = self.causes.iter().rev().find(|(cause, kind, _)| {
-            needs != Explains::Nothing && explains(*kind) && place.may_be(cause) && place.is_near(cause)
+            needs != Explains::Nothing && explains(*kind) && position.may_be(cause) && position.is_near(cause)
         });
         if let Some((_, _, line)) = near {
             report.causes.insert(0, format!("in this log, just before: {line}"));
         }
-        let (first, last) = (place.time.clone(), place.time);
-        report.seen = Some(Seen { function: place.function, first, last, times: 1 });
+        let (first, last) = (position.time.clone(), position.time);
+        report.seen = Some(Seen { function: position.function, first, last, times: 1 });
         self.known.insert(key, self.events.len());
         self.events.push(report);
     }
@@ -137,9 +137,9 @@ fn needs(sighting: &Sighting) -> Explains {
 }
 
 /// What makes two events the same: all but numbers that count.
-fn key(report: &Report, place: &Place) -> String {
+fn key(report: &Report, position: &LogPosition) -> String {
     const COUNTING: [&str; 3] = ["wqe_counter", "ci", "value"];
     let fields = report.fields.iter().filter(|(name, _)| !COUNTING.contains(name));
     let fields: Vec<String> = fields.map(|(name, value)| format!("{name}={value}")).collect();
-    format!("{:?} {} {} {}", place.function, report.what, report.meaning, fields.join(" "))
+    format!("{:?} {} {} {}", position.function, report.what, report.meaning, fields.join(" "))
 }

@@ -7,7 +7,7 @@ mod health;
 mod host;
 mod input;
 mod log;
-mod place;
+mod position;
 mod recognise;
 mod report;
 mod spans;

@@ -11,7 +11,7 @@ use super::command::Printed;
 use super::cqe::{Failed, syndrome_of_wc, wc_by_words};
 use super::spans::{Lines, Spans};
 use super::status::{Refused, known_name};
-use super::{health, place};
+use super::{health, position};
 
 /// A recognised item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -321,7 +321,7 @@ fn dumps(lines: &Lines<'_>, logged: &[Logged]) -> Vec<(usize, Sighting)> {
             continue;
         }
         let offset = offset(before);
-        let function = place::function(before);
+        let function = position::function(before);
         let bytes = row_bytes(row.as_str());
         let row = Dump { start: row.start(), end: row.end(), line: number, offset, function, bytes };
         open += dumps[open..].iter().take_while(|dump| number - dump.line > LINES_BETWEEN).count();
@@ -515,7 +515,7 @@ fn health_lines(lines: &Lines<'_>) -> Vec<(usize, Sighting)> {
         let mut names = ASSERTS.iter().chain(&NAMES);
         let Some(name) = names.find(|known| known.eq_ignore_ascii_case(&name)) else { continue };
         let seen = |printed: &health::Printed| printed.fields.iter().any(|(other, _)| other == name);
-        let function = lines.before(whole.start()).and_then(place::function);
+        let function = lines.before(whole.start()).and_then(position::function);
         let open = of_function.entry(function).or_insert(usize::MAX);
         if buffers.get(*open).is_none_or(|(_, printed)| seen(printed)) {
             *open = buffers.len();

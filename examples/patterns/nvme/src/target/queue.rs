@@ -26,7 +26,7 @@ const SPARE: u32 = 16;
 
 /// Where the data of a command is.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum DataLocation {
     None,
     InCapsule { offset: usize },
     Remote { remote: RemoteAddress, invalidate: bool },
@@ -38,7 +38,7 @@ pub(super) struct Request {
     pub(super) command: Command,
     /// The receive that brought it, which is posted again with the answer.
     capsule: Buffer,
-    place: Place,
+    place: DataLocation,
     /// Bytes of its data.
     pub(super) len: usize,
     chunks: Vec<Buffer>,
@@ -49,7 +49,9 @@ impl Request {
     /// Pieces of its data from the host, as they lie in buffers.
     pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let in_capsule = match self.place {
-            Place::InCapsule { offset } => self.capsule.as_slice().get(COMMAND + offset..COMMAND + offset + self.len),
+            DataLocation::InCapsule { offset } => {
+                self.capsule.as_slice().get(COMMAND + offset..COMMAND + offset + self.len)
+            }
             _ => None,
         };
         in_capsule.into_iter().chain(self.chunks.iter().map(Buffer::as_slice))
@@ -77,7 +79,7 @@ impl Request {
 
     /// Its data from the host, where that came in the capsule.
     pub(super) fn carried(&self) -> Option<&[u8]> {
-        matches!(self.place, Place::InCapsule { .. }).then(|| self.pieces().next()).flatten()
+        matches!(self.place, DataLocation::InCapsule { .. }).then(|| self.pieces().next()).flatten()
     }
 
     /// Its data from the host, copied.
@@ -248,7 +250,8 @@ impl Queue {
         }
         let command = capsule.as_slice().first_chunk::<COMMAND>().ok_or_else(too_short)?;
         let command = Command::read_from_bytes(command).unwrap_or_default();
-        let mut request = Request { command, capsule, place: Place::None, len: 0, chunks: Vec::new(), reads_left: 0 };
+        let mut request =
+            Request { command, capsule, place: DataLocation::None, len: 0, chunks: Vec::new(), reads_left: 0 };
         let described = described(&command, len - COMMAND);
         if let Ok((place, len)) = described {
             (request.place, request.len) = (place, len);
@@ -264,7 +267,7 @@ impl Queue {
     /// Gives a command its chunks, or lets it wait for them.
     fn wants_chunks(&mut self, slot: usize, pool: &mut Pool) -> Option<Ready> {
         let request = self.slots[slot].as_ref()?;
-        let Place::Remote { .. } = request.place else { return Some(Ready(slot)) };
+        let DataLocation::Remote { .. } = request.place else { return Some(Ready(slot)) };
         let chunks = if self.starved.is_empty() { pool.take(request.len) } else { None };
         match chunks {
             Some(chunks) => self.start(slot, chunks),
@@ -278,7 +281,7 @@ impl Queue {
     /// Reads the data of a command, if it is to be read.
     fn start(&mut self, slot: usize, chunks: Vec<Buffer>) -> Option<Ready> {
         let request = self.slots[slot].as_mut()?;
-        let Place::Remote { remote, .. } = request.place else { return Some(Ready(slot)) };
+        let DataLocation::Remote { remote, .. } = request.place else { return Some(Ready(slot)) };
         if !is_from_host(&request.command) {
             request.chunks = chunks;
             return Some(Ready(slot));
@@ -344,12 +347,12 @@ impl Queue {
     fn send_data(
         &mut self,
         command: &Command,
-        place: Place,
+        place: DataLocation,
         chunks: Vec<Buffer>,
         status: Status,
         pool: &mut Pool,
     ) -> Option<u32> {
-        let Place::Remote { remote, invalidate } = place else { return None };
+        let DataLocation::Remote { remote, invalidate } = place else { return None };
         let sends = status.is_success() && !is_from_host(command);
         let mut addr = remote.addr;
         for buffer in chunks {
@@ -485,13 +488,13 @@ fn transfer(command: &Command) -> u8 {
 }
 
 /// Where the data of a command is, and its length. `carried` bytes came with it.
-fn described(command: &Command, carried: usize) -> Result<(Place, usize), Status> {
+fn described(command: &Command, carried: usize) -> Result<(DataLocation, usize), Status> {
     if command.flags & 0xc0 != wire::flags::SGL {
         return Err(Status::INVALID_FIELD);
     }
     let kind = command.data[15];
     if transfer(command) == 0 {
-        return Ok((Place::None, 0));
+        return Ok((DataLocation::None, 0));
     }
     match kind {
         sgl_type::IN_CAPSULE => {
@@ -501,7 +504,7 @@ fn described(command: &Command, carried: usize) -> Result<(Place, usize), Status
             if !fits || !is_from_host(command) {
                 return Err(Status::INVALID_SGL_OFFSET);
             }
-            Ok((Place::InCapsule { offset: offset as usize }, len as usize))
+            Ok((DataLocation::InCapsule { offset: offset as usize }, len as usize))
         }
         sgl_type::KEYED | sgl_type::KEYED_INVALIDATE => {
             let sgl = KeyedSgl::read_from_bytes(&command.data).unwrap_or_default();
@@ -509,10 +512,10 @@ fn described(command: &Command, carried: usize) -> Result<(Place, usize), Status
                 return Err(Status::INVALID_FIELD);
             }
             if sgl.is_empty() {
-                return Ok((Place::None, 0));
+                return Ok((DataLocation::None, 0));
             }
             let remote = RemoteAddress { addr: sgl.address.get(), rkey: sgl.key.get() };
-            Ok((Place::Remote { remote, invalidate: kind == sgl_type::KEYED_INVALIDATE }, sgl.len() as usize))
+            Ok((DataLocation::Remote { remote, invalidate: kind == sgl_type::KEYED_INVALIDATE }, sgl.len() as usize))
         }
         _ => Err(Status::INVALID_SGL_TYPE),
     }

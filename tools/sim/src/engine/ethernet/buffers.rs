@@ -5,7 +5,7 @@ use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 
-use super::place::{BYTE_COUNT, Place, Placed, count_out_of_buffer, refresh_posted};
+use super::position::{BYTE_COUNT, PacketPosition, Placed, count_out_of_buffer, refresh_posted};
 use super::striding;
 use crate::dma::Purpose;
 use crate::engine::check::receives;
@@ -59,7 +59,7 @@ fn place(rq: &mut Rq, nic: &mut Nic, frame: &[u8]) -> Placed {
     }
     let index = rq.fetched;
     rq.fetched = index.wrapping_add(1);
-    let place = Place { wqe_counter: index, wqe_id: 0, byte_cnt: frame.len() as u32 };
+    let place = PacketPosition { wqe_counter: index, wqe_id: 0, byte_cnt: frame.len() as u32 };
     scatter(rq, nic, index, frame).map_err(|syndrome| (place, syndrome))?;
     Ok(Some(place))
 }
@@ -99,7 +99,7 @@ pub(crate) fn to_error(rq: &mut Rq, nic: &mut Nic) {
         let fetched = rq.fetched;
         let (place, is_new) = match &mut rq.striding {
             Some(striding) => striding::flush_next(striding, fetched),
-            None => (Place { wqe_counter: fetched, ..Place::default() }, true),
+            None => (PacketPosition { wqe_counter: fetched, ..PacketPosition::default() }, true),
         };
         rq.fetched = fetched.wrapping_add(is_new.into());
         super::receive_failed(nic, rq, place, completion::flushed());

@@ -11,7 +11,7 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 
 use super::buffers::complete;
-use super::place::{BYTE_COUNT, has_receive};
+use super::position::{BYTE_COUNT, has_receive};
 use crate::engine::charge::charge;
 use crate::ethernet::{Headers, Segment, checksum};
 use crate::function::{Function, Nic};

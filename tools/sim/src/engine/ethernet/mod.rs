@@ -5,7 +5,7 @@ mod aso;
 pub(super) mod buffers;
 pub(super) mod lro;
 mod offload;
-mod place;
+mod position;
 pub(super) mod receive;
 pub(super) mod send;
 mod striding;
@@ -15,7 +15,7 @@ use mlx5_prm::cqe::CqeOpcode;
 use super::completion::{self, CqeTarget};
 use crate::function::Nic;
 use crate::objects::{Failure, Rq, Sq, User};
-use place::Place;
+use position::PacketPosition;
 
 /// Completes a send WQE that failed or was flushed.
 fn send_failed(nic: &mut Nic, sq: &Sq, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
@@ -24,8 +24,8 @@ fn send_failed(nic: &mut Nic, sq: &Sq, wqe_counter: u16, wqe_opcode: u8, failure
 }
 
 /// Completes a receive WQE, or what is left of one, that failed or was flushed.
-fn receive_failed(nic: &mut Nic, rq: &Rq, place: Place, failure: Failure) {
-    let Place { wqe_counter, wqe_id, byte_cnt } = place;
+fn receive_failed(nic: &mut Nic, rq: &Rq, place: PacketPosition, failure: Failure) {
+    let PacketPosition { wqe_counter, wqe_id, byte_cnt } = place;
     let target = CqeTarget { wqe_counter, wqe_id, byte_cnt, ..CqeTarget::new(rq.cqn, Some(rq.user_index)) };
     completion::failed(nic, rq.rqn, target, CqeOpcode::ResponderError, 0, failure);
 }

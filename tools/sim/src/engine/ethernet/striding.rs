@@ -7,7 +7,7 @@ use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, StridingByteCount};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT, SrqNextSeg};
 
-use super::place::{BYTE_COUNT, Place, Placed, count_out_of_buffer, refresh_posted};
+use super::position::{BYTE_COUNT, PacketPosition, Placed, count_out_of_buffer, refresh_posted};
 use crate::dma::Purpose;
 use crate::engine::{completion, pieces};
 use crate::function::Nic;
@@ -31,15 +31,15 @@ impl Striding {
     }
 
     /// What a completion of `strides` strides from the open WQE's next one on says.
-    fn place(&self, open: &OpenWqe, strides: u32, len: usize, is_filler: bool) -> Place {
+    fn place(&self, open: &OpenWqe, strides: u32, len: usize, is_filler: bool) -> PacketPosition {
         let mut count = StridingByteCount::ZERO;
         count.w().filler(is_filler).consumed_strides(strides as u16).byte_cnt(len as u16);
         let byte_cnt = count.as_bytes().iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
-        Place { wqe_counter: open.used as u16, wqe_id: open.index, byte_cnt }
+        PacketPosition { wqe_counter: open.used as u16, wqe_id: open.index, byte_cnt }
     }
 
     /// All that is left of the open WQE.
-    fn rest(&self, open: &OpenWqe, is_filler: bool) -> Place {
+    fn rest(&self, open: &OpenWqe, is_filler: bool) -> PacketPosition {
         self.place(open, self.count() - open.used, 0, is_filler)
     }
 }
@@ -88,7 +88,7 @@ fn place_in(striding: &mut Striding, rq: &mut Rq, nic: &mut Nic, frame: &[u8], t
 }
 
 /// Fetches the next WQE. `None` if none is posted.
-fn open(striding: &mut Striding, rq: &mut Rq, nic: &mut Nic) -> Result<Option<OpenWqe>, (Place, CqeSyndrome)> {
+fn open(striding: &mut Striding, rq: &mut Rq, nic: &mut Nic) -> Result<Option<OpenWqe>, (PacketPosition, CqeSyndrome)> {
     refresh_posted(rq, nic);
     if rq.fetched == rq.posted {
         return Ok(None);
@@ -116,7 +116,7 @@ fn open(striding: &mut Striding, rq: &mut Rq, nic: &mut Nic) -> Result<Option<Op
     Ok(Some(open))
 }
 
-fn complete_filler(rq: &Rq, nic: &mut Nic, place: Place, tag: u32) {
+fn complete_filler(rq: &Rq, nic: &mut Nic, place: PacketPosition, tag: u32) {
     let mut cqe = Cqe::ZERO;
     cqe.w().srqn(rq.user_index).qpn(tag).opcode(CqeOpcode::ResponderSend);
     place.write(&mut cqe);
@@ -124,7 +124,7 @@ fn complete_filler(rq: &Rq, nic: &mut Nic, place: Place, tag: u32) {
 }
 
 /// Takes the next WQE, or the rest of the open one, to be flushed.
-pub(super) fn flush_next(striding: &mut Striding, fetched: u16) -> (Place, bool) {
+pub(super) fn flush_next(striding: &mut Striding, fetched: u16) -> (PacketPosition, bool) {
     match striding.open.take() {
         Some(open) => (striding.rest(&open, false), false),
         None => {

@@ -24,7 +24,7 @@ const PAGE: u64 = 4096;
 const BYTES: u32 = (PAGES * PAGE) as u32;
 
 /// Two queue pairs, memory on demand that is all absent, and an EQ for page faults.
-struct Ground {
+struct Setup {
     bench: Bench,
     a: u32,
     b: u32,
@@ -62,7 +62,7 @@ enum Told {
     },
 }
 
-impl Ground {
+impl Setup {
     fn new() -> Self {
         Self::of(ServiceType::Rc)
     }
@@ -79,7 +79,7 @@ impl Ground {
         let other = bench.alloc(PAGES * PAGE);
         let key = on_demand(&mut bench, START, PAGES);
         let plain = bench.key;
-        Ground { bench, a, b, eqn, key, memory, other, plain }
+        Setup { bench, a, b, eqn, key, memory, other, plain }
     }
 
     fn list(&mut self) -> &mut OnDemand {
@@ -173,7 +173,7 @@ fn on_demand(bench: &mut Bench, start: u64, pages: u64) -> u32 {
 
 #[test]
 fn a_message_waits_for_the_pages_that_it_is_gathered_from() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let (a, b) = (g.a, g.b);
     g.bench.write(g.memory, &pattern(10_000, 3));
     g.set(0..1, PRESENT);
@@ -187,7 +187,7 @@ fn a_message_waits_for_the_pages_that_it_is_gathered_from() {
 
 #[test]
 fn a_response_waits_for_its_pages_and_is_asked_for_again() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let (a, b) = (g.a, g.b);
     g.bench.write(g.other, &pattern(20_000, 5));
     g.set(0..2, PRESENT);
@@ -200,7 +200,7 @@ fn a_response_waits_for_its_pages_and_is_asked_for_again() {
 
 #[test]
 fn a_page_that_may_only_be_read_is_absent_for_who_writes_it() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let (a, b) = (g.a, g.b);
     g.set(0..PAGES, 1);
     g.bench.post_recv(b, &[data(g.other, BYTES, g.plain)]);
@@ -214,7 +214,7 @@ fn a_page_that_may_only_be_read_is_absent_for_who_writes_it() {
 
 #[test]
 fn a_send_waits_for_the_pages_of_its_receive() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let (a, b) = (g.a, g.b);
     g.bench.write(g.other, &pattern(9000, 7));
     let index = g.bench.post_recv(b, &[data(START, BYTES, g.key)]);
@@ -226,7 +226,7 @@ fn a_send_waits_for_the_pages_of_its_receive() {
 
 #[test]
 fn the_fault_of_a_shared_receive_names_its_queue() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let srqn = g.bench.srq(None);
     let shape = Shape { srqn: Some(srqn), ..g.bench.shape() };
     (g.a, g.b) = g.bench.pair(shape);
@@ -241,7 +241,7 @@ fn the_fault_of_a_shared_receive_names_its_queue() {
 
 #[test]
 fn a_remote_write_waits_for_its_pages() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let a = g.a;
     g.bench.write(g.other, &pattern(12_000, 9));
     g.set(0..1, PRESENT);
@@ -253,7 +253,7 @@ fn a_remote_write_waits_for_its_pages() {
 
 #[test]
 fn a_remote_read_waits_for_its_first_page() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let a = g.a;
     g.bench.write(g.memory, &pattern(12_000, 9));
     g.bench.post(a, &read(g.other, 12_000, g.plain, START, g.key));
@@ -264,7 +264,7 @@ fn a_remote_read_waits_for_its_first_page() {
 
 #[test]
 fn a_response_that_has_begun_waits_for_the_pages_of_its_rest() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let a = g.a;
     g.bench.write(g.memory, &pattern(12_000, 9));
     g.set(0..1, PRESENT);
@@ -286,10 +286,10 @@ fn a_response_that_has_begun_waits_for_the_pages_of_its_rest() {
 
 #[test]
 fn an_atomic_waits_on_both_sides_and_is_executed_once() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let a = g.a;
     g.bench.write(g.memory, &40u64.to_le_bytes());
-    let add = |g: &Ground, at, key, to, rkey| {
+    let add = |g: &Setup, at, key, to, rkey| {
         let _ = g;
         Post::new(WqeOpcode::AtomicFa, vec![Seg::Remote(to, rkey), Seg::Atomic(2, 0), Seg::Data(at, 8, key)])
     };
@@ -311,21 +311,21 @@ fn an_atomic_waits_on_both_sides_and_is_executed_once() {
 
 #[test]
 fn pages_that_cannot_be_had_end_the_work_in_error() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     g.bench.post(g.a, &send(START, 100, g.key));
     assert_eq!(g.fails_once(), Some(CqeSyndrome::LocalProtection));
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     g.bench.post(g.a, &read(START, 100, g.key, g.other, g.plain));
     assert_eq!(g.fails_once(), Some(CqeSyndrome::LocalProtection));
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     g.bench.post(g.a, &write(g.other, 100, g.plain, START, g.key));
     assert_eq!(g.fails_once(), Some(CqeSyndrome::RemoteAccess));
     assert_eq!(g.bench.state(g.b), QpState::Err);
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     g.set(0..1, PRESENT);
     g.bench.post(g.a, &read(g.other, 8000, g.plain, START, g.key));
     assert_eq!(g.fails_once(), Some(CqeSyndrome::RemoteOperation), "a response that has begun");
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     g.bench.post_recv(g.b, &[data(START, BYTES, g.key)]);
     g.bench.post(g.a, &send(g.other, 100, g.plain));
     assert_eq!(g.fails_once(), Some(CqeSyndrome::RemoteOperation));
@@ -334,7 +334,7 @@ fn pages_that_cannot_be_had_end_the_work_in_error() {
 
 #[test]
 fn what_was_lost_before_pages_that_cannot_be_had_is_sent_again() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let (a, b) = (g.a, g.b);
     g.bench.post_recv(b, &[data(g.other, BYTES, g.plain)]);
     g.bench.f.nic.faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
@@ -353,20 +353,20 @@ fn what_was_lost_before_pages_that_cannot_be_had_is_sent_again() {
 
 #[test]
 fn absent_memory_is_an_error_where_nobody_answers() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     g.bench.f.nic.objects.eqs.remove(g.eqn);
     g.bench.post(g.a, &write(g.other, 100, g.plain, START, g.key));
     g.bench.run();
     assert_eq!(g.bench.sent(g.a)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
     assert_eq!(g.bench.violations(), [rules::ABSENT]);
     // An unreliable connection cannot ask for a packet again.
-    let mut g = Ground::of(ServiceType::Uc);
+    let mut g = Setup::of(ServiceType::Uc);
     g.bench.post(g.a, &write(g.other, 100, g.plain, START, g.key));
     g.bench.run();
     assert_eq!((g.told(), g.bench.sent(g.a)[0].syndrome), (None, None));
     assert_eq!(g.bench.violations(), [rules::ABSENT]);
     // The driver chose not to let shared receives wait.
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let (mut scheme, caps) = (odp_scheme(), &mut g.bench.f.nic.firmware.caps.odp.current);
     let mut rc = *scheme.rc_odp_caps();
     rc.w().srq_receive(false);
@@ -384,7 +384,7 @@ fn absent_memory_is_an_error_where_nobody_answers() {
 
 #[test]
 fn a_queue_pair_that_ends_waits_no_more() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     g.bench.post(g.a, &send(START, 100, g.key));
     g.bench.run();
     let (_, token) = g.told().unwrap();
@@ -396,7 +396,7 @@ fn a_queue_pair_that_ends_waits_no_more() {
 
 #[test]
 fn a_fault_of_memory_names_the_key_of_its_pages() {
-    let mut g = Ground::new();
+    let mut g = Setup::new();
     let caps = &mut g.bench.f.nic.firmware.caps.odp.current;
     let scheme = *caps.transport_page_fault_scheme_cap();
     caps.w().memory_page_fault_scheme_cap(&scheme).mem_page_fault(true);
@@ -447,7 +447,7 @@ impl Dice {
 #[test]
 fn pages_come_and_go_while_messages_flow_and_every_byte_arrives() {
     for seed in 0..20 {
-        let (mut g, mut dice) = (Ground::new(), Dice(seed));
+        let (mut g, mut dice) = (Setup::new(), Dice(seed));
         let (a, b) = (g.a, g.b);
         for round in 0..12u8 {
             let len = 1 + dice.below(u64::from(BYTES)) as u32;

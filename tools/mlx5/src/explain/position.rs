@@ -8,7 +8,7 @@ use super::spans::Lines;
 
 /// Function and time of a line.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Place {
+pub struct LogPosition {
     /// A PCI address, or the name of a subfunction or RDMA device.
     pub function: Option<String>,
     /// The time as printed.
@@ -31,20 +31,20 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a regex")
 });
 
-impl Place {
-    /// The place of the line at byte `at`; of a dump without a function of its own, that of the lines before it.
-    pub fn of(lines: &Lines<'_>, at: usize) -> Place {
+impl LogPosition {
+    /// The position of the line at byte `at`; of a dump without a function of its own, that of the lines before it.
+    pub fn of(lines: &Lines<'_>, at: usize) -> LogPosition {
         /// Lines of a heading before a dump.
         const HEADING: usize = 3;
         let line = lines.number(at);
         let before = (line.saturating_sub(HEADING)..line).rev().map(|line| lines.near(lines.start(line)));
         let function = std::iter::once(lines.near(at)).chain(before).find_map(function);
-        Place { function, time: time(lines.near(lines.start(line))), line }
+        LogPosition { function, time: time(lines.near(lines.start(line))), line }
     }
 
     /// Whether both can be about one function. Names of RDMA devices do not tell their PCI address.
-    pub fn may_be(&self, other: &Place) -> bool {
-        let pci = |place: &Place| place.function.clone().filter(|function| function.contains(':'));
+    pub fn may_be(&self, other: &LogPosition) -> bool {
+        let pci = |position: &LogPosition| position.function.clone().filter(|function| function.contains(':'));
         match (pci(self), pci(other)) {
             (Some(one), Some(other)) => one.ends_with(&other) || other.ends_with(&one),
             _ => true,
@@ -52,10 +52,10 @@ impl Place {
     }
 
     /// Whether `other` was printed shortly before this, or with it.
-    pub fn is_near(&self, other: &Place) -> bool {
+    pub fn is_near(&self, other: &LogPosition) -> bool {
         const SECONDS: f64 = 5.0;
         const LINES: usize = 50;
-        let seconds = |place: &Place| place.time.as_ref().and_then(|time| time.parse::<f64>().ok());
+        let seconds = |position: &LogPosition| position.time.as_ref().and_then(|time| time.parse::<f64>().ok());
         match (seconds(self), seconds(other)) {
             (Some(now), Some(then)) => (-0.5..=SECONDS).contains(&(now - then)),
             _ => (other.line..=other.line + LINES).contains(&self.line),
@@ -103,8 +103,8 @@ mod tests {
             ("ibp59s0: x", Some("ibp59s0"), None),
             ("nothing", None, None),
         ] {
-            let place = Place::of(&Lines::of(line), 0);
-            assert_eq!((place.function.as_deref(), place.time.as_deref()), (function, time), "{line}");
+            let position = LogPosition::of(&Lines::of(line), 0);
+            assert_eq!((position.function.as_deref(), position.time.as_deref()), (function, time), "{line}");
         }
     }
 }

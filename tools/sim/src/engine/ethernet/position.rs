@@ -11,7 +11,7 @@ pub(super) const BYTE_COUNT: u32 = 0x7fff_ffff;
 
 /// What a completion says of where its packet is.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct PacketPosition {
     /// The WQE; of a striding queue the stride.
     pub(super) wqe_counter: u16,
     /// Of a striding queue: the WQE.
@@ -20,14 +20,14 @@ pub(super) struct Place {
     pub(super) byte_cnt: u32,
 }
 
-impl Place {
+impl PacketPosition {
     pub(super) fn write(self, cqe: &mut Cqe) {
         cqe.w().wqe_counter(self.wqe_counter).wqe_id(self.wqe_id).byte_cnt(self.byte_cnt);
     }
 }
 
 /// Where a packet was written; `None` if no receive was posted; or what failed.
-pub(super) type Placed = Result<Option<Place>, (Place, CqeSyndrome)>;
+pub(super) type Placed = Result<Option<PacketPosition>, (PacketPosition, CqeSyndrome)>;
 
 /// No receive was posted for a packet.
 pub(super) fn count_out_of_buffer(rq: &Rq, nic: &mut Nic) {
