@@ -402,9 +402,19 @@ const QUEUE_PAIRS: &[Row] = &[
         ],
         EVERY,
         "RC, UC, XRC, DC, UD",
-        [OPERATIONS, PINGPONG, "devx::atomics_are_those_of_libmlx5", KEYS, XRC, DIVIDED, "tshark::what_the_card_has_divided_is_well_formed"],
+        [
+            OPERATIONS,
+            PINGPONG,
+            "devx::atomics_are_those_of_libmlx5",
+            KEYS,
+            XRC,
+            XRC_DOMAIN,
+            "devx::dynamic_connections_are_those_of_libmlx5",
+            DIVIDED,
+            "tshark::what_the_card_has_divided_is_well_formed",
+        ],
         "SEND, RDMA WRITE (both with and without immediate), SEND with invalidate, RDMA READ, atomics, NOP; inline data, \
-         scatter/gather, fences, solicited events. Raw packets also with segmentation (TSO: `SendBatch::send_large`, in tunnels \
+         of several parts, too, scatter/gather, fences, solicited events. Raw packets also with segmentation (TSO: `SendBatch::send_large`, in tunnels \
          `SendBatch::send_large_in_tunnel`); that of datagrams is for IPoIB, which RoCE has not"
     ),
     row!(
