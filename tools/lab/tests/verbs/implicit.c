@@ -5,6 +5,7 @@
  * happened.
  */
 #include "pair.h"
+#include "counted.h"
 
 #include <sys/mman.h>
 
@@ -23,21 +24,6 @@
 
 static struct ibv_mr *all;
 static unsigned char *source, *target;
-
-/* A counter of the implicit region's: page_faults or page_prefetch. What it lost counts with its parts. */
-static long counted(const char *name)
-{
-	FILE *said = popen("rdma statistic show mr", "r");
-	char word[64];
-	long sum = 0, number;
-
-	CHECK(said);
-	while (fscanf(said, "%63s", word) == 1)
-		if (!strcmp(word, name) && fscanf(said, "%ld", &number) == 1)
-			sum += number;
-	CHECK(!pclose(said));
-	return sum;
-}
 
 /* Pages that are not there yet, far from each other, with one more behind each range. */
 static void map_memory(void)

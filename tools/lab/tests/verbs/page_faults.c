@@ -3,6 +3,7 @@
  * `page_faults DEVICE GID-INDEX`; exits with 0 if every byte arrived, and the kernel counted what must have happened.
  */
 #include "pair.h"
+#include "counted.h"
 
 #include <sys/mman.h>
 
@@ -16,21 +17,6 @@
 #define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND)
 
 static unsigned char *source, *target;
-
-/* A counter of all regions together: page_faults or page_invalidations. */
-static long counted(const char *name)
-{
-	FILE *said = popen("rdma statistic show mr", "r");
-	char word[64];
-	long sum = 0, number;
-
-	CHECK(said);
-	while (fscanf(said, "%63s", word) == 1)
-		if (!strcmp(word, name) && fscanf(said, "%ld", &number) == 1)
-			sum += number;
-	CHECK(!pclose(said));
-	return sum;
-}
 
 static unsigned char *map(void)
 {
