@@ -38,7 +38,8 @@ static void drain_any(struct ibv_cq_ex *cq, int count)
 		drain_one(cq);
 }
 
-static void measure_many(struct ibv_qp **many, unsigned count, const char *api, poll_function poll)
+static void measure_many(const char *name, struct ibv_qp **many, unsigned count, const char *api,
+			 poll_function poll)
 {
 	uint64_t samples[WARM_UP + ROUNDS];
 	time_t deadline = time(NULL) + PATIENCE;
@@ -58,7 +59,7 @@ static void measure_many(struct ibv_qp **many, unsigned count, const char *api, 
 			pause_us *= pause_us < 100000 ? 2 : 1;
 		}
 	}
-	snprintf(row, sizeof(row), "poll_many/%u", count);
+	snprintf(row, sizeof(row), "%s/%u", name, count);
 	report(row, api, samples + WARM_UP);
 }
 
@@ -71,8 +72,8 @@ static void measure_shared_queue(unsigned count)
 		post_to_many(many, count, first);
 		drain_any(sent, POSTS);
 	}
-	measure_many(many, count, "classic", poll_classic);
-	measure_many(many, count, "wr", poll_ex);
+	measure_many("poll_many", many, count, "classic", poll_classic);
+	measure_many("poll_many", many, count, "wr", poll_ex);
 	for (unsigned i = 0; i < count; i++)
 		CHECK(!ibv_destroy_qp(many[i]));
 	free(many);

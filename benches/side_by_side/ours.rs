@@ -3,6 +3,7 @@
 //! Does the same as verbs.c, in the same order, and prints the same lines: "row api instructions-per-operation". The
 //! time stamp counter serves as an instruction counter, as it does under QEMU's `-icount`.
 
+mod hub;
 mod keys;
 mod many;
 mod stage;
@@ -512,9 +513,12 @@ where
     })?;
     drop(extended);
     keys::measure::<D>(common)?;
-    // Last: a BlueFlame register that was shared stays so.
+    // After all that use it alone: a BlueFlame register that was shared stays so.
     for count in [1, 16, 256, 1024] {
         many::measure::<Shared<D>>(common, count)?;
+    }
+    for count in [1, 16, 256, 1024] {
+        hub::measure(common, count)?;
     }
     Ok(())
 }

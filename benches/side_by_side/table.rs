@@ -119,6 +119,8 @@ fn title(row: &str) -> String {
         "register_1" => "fast registration of one part",
         "register_4" => "fast registration of four parts",
         "poll_many" => "poll a send of one of many queue pairs",
+        "hub_post" => "SEND 64 B inline of one of many connections, by the hub",
+        "hub_poll" => "poll a send of one of many connections, with its context, by the hub",
         "poll_send" => "poll a send",
         "receive_frame" => "Ethernet RECV",
         "poll_receive" => "poll a receive",
@@ -127,7 +129,7 @@ fn title(row: &str) -> String {
     };
     match parts[1..] {
         [batch, signal] => format!("{operation}, {batch} a doorbell, {}", signalled(signal)),
-        [count] if parts[0] == "poll_many" => format!("{operation}, {count} in turn"),
+        [count] if matches!(parts[0], "poll_many" | "hub_post" | "hub_poll") => format!("{operation}, {count} in turn"),
         [batch] if parts[0].starts_with("register") => format!("{operation}, {batch} a doorbell"),
         [width] if parts[0].starts_with("poll") => format!("{operation}, {width} at a time"),
         [batch] => format!("{operation}, {batch} a doorbell record"),

@@ -439,7 +439,7 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 {
 	struct ibv_cq_init_attr_ex attr = {
 		.cqe = 2 * POSTS,
-		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN,
+		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_QP_NUM,
 		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
 		.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
 	};
@@ -705,6 +705,7 @@ static void use_frames(void)
 #include "extended.h"
 #include "keys.h"
 #include "many.h"
+#include "hub.h"
 
 static void measure_posts(enum op first, enum op last)
 {
@@ -766,5 +767,7 @@ int main(int argc, char **argv)
 	measure_registrations();
 	for (unsigned count = 1; count <= 1024; count *= count < 256 ? 16 : 4)
 		measure_shared_queue(count);
+	for (unsigned count = 1; count <= 1024; count *= count < 256 ? 16 : 4)
+		measure_hub(count);
 	return 0;
 }
