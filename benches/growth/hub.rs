@@ -6,11 +6,8 @@ use std::time::Instant;
 
 use mlx5_benches::{Failure, callgrind, hold_still, median};
 use mlx5_dv::queue::{ConnectionId, Hub, HubOptions, Refused, Side};
-use mlx5_prm::cqe::{Cqe, CqeOpcode};
-use mlx5_prm::layout::Layout;
-use mlx5_sim::card::FunctionHandle;
-use mlx5_sim::objects::PageList;
 
+use super::completions::Completions;
 use super::extent::Extent;
 use super::queue_pairs::umem_bytes;
 use super::stage::Stage;
@@ -87,15 +84,11 @@ struct Connection {
 struct Worker {
     hub: Hub<u64>,
     connections: Vec<Connection>,
-    /// The completion queue as the card sees it, its entries, and the number of completions written.
-    ring: PageList,
-    entries: usize,
-    produced: usize,
+    completions: Completions,
     next: usize,
     turn: [u32; POSTS],
     heap: i64,
     umem: u64,
-    card: FunctionHandle,
 }
 
 impl Worker {
@@ -118,27 +111,23 @@ impl Worker {
             exchange(&mut hub, some)?;
         }
         let qpns = ids.iter().map(|id| Ok(hub.local(*id)?.qpn)).collect::<Result<Vec<u32>, Failure>>()?;
+        // A message of each was sent, and received.
+        let completions = Completions::of(&stage.handle, qpns[0], 2 * count)?;
         let of_card = stage.handle.with(move |f| {
             let users: Option<Vec<u32>> = qpns.iter().map(|qpn| f.queues.qps.get(*qpn)?.user_index).collect();
-            let cqn = f.queues.qps.get(*qpns.first()?)?.cqn_send;
-            let cq = f.nic.objects.cqs.get(cqn)?;
-            Some((cq.ring.clone(), 1 << cq.log_size, qpns.into_iter().zip(users?).collect::<Vec<_>>()))
+            Some(qpns.into_iter().zip(users?).collect::<Vec<_>>())
         });
-        let (ring, entries, numbers) = of_card.flatten().ok_or("the model does not know the queues")?;
+        let numbers = of_card.flatten().ok_or("the model does not know the queues")?;
         let connections = ids.into_iter().zip(numbers);
         let connections = connections.map(|(id, (qpn, user_index))| Connection { id, qpn, user_index, posted: 1 });
         Ok(Worker {
             hub,
             connections: connections.collect(),
-            ring,
-            entries,
-            // A message of each was sent, and received.
-            produced: 2 * count,
+            completions,
             next: 0,
             turn: [0; POSTS],
             heap: heap.bytes_current / count as i64,
             umem,
-            card: stage.handle.clone(),
         })
     }
 
@@ -180,14 +169,8 @@ impl Worker {
     fn complete(&mut self) -> Result<(), Failure> {
         for &place in &self.turn {
             let connection = &mut self.connections[place as usize];
-            let mut cqe = Cqe::ZERO;
-            cqe.w().opcode(CqeOpcode::Requester).qpn(connection.qpn).wqe_counter(connection.posted);
-            cqe.w().send_wqe_opcode(0x0a).srqn(connection.user_index);
-            cqe.w().owner((self.produced / self.entries) & 1 != 0);
-            let at = self.produced % self.entries * Cqe::SIZE;
-            self.ring.write(self.card.dma(), at as u64, cqe.as_bytes())?;
+            self.completions.write(connection.qpn, connection.user_index, connection.posted)?;
             connection.posted = connection.posted.wrapping_add(1);
-            self.produced += 1;
         }
         Ok(())
     }

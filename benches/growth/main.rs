@@ -4,9 +4,11 @@
 //! run checks that it works. Further arguments select sections by name. README.md explains the figures.
 
 mod bring_up;
+mod completions;
 mod extent;
 mod hub;
 mod messages;
+mod owning;
 mod queue_pairs;
 mod registration;
 mod rules;
@@ -19,11 +21,12 @@ use mlx5_benches::Failure;
 /// A section with its own table.
 type Section = fn(Extent) -> Result<(), Failure>;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("bring_up", bring_up::measure),
     ("queue_pairs", queue_pairs::measure),
     ("messages", messages::measure),
     ("hub", hub::measure),
+    ("owning", owning::measure),
     ("registration", registration::measure),
     ("rules", rules::measure),
 ];
@@ -39,6 +42,9 @@ fn run() -> Result<(), Failure> {
     }
     if arguments.iter().any(|argument| argument == hub::COUNT) {
         return hub::child();
+    }
+    if arguments.iter().any(|argument| argument == owning::COUNT) {
+        return owning::child();
     }
     let is_chosen = |name: &str| arguments.iter().any(|argument| argument == name);
     let extent = if arguments.iter().any(|argument| argument == "--bench") { Extent::Full } else { Extent::Short };

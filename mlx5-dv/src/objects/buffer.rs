@@ -1,6 +1,7 @@
 //! Parts of registered memory that work requests use.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use crate::memory::{DataSegment, DmaBuffer, Iova, RemoteAddress};
 /// have its key. It is read and written by copies. A buffer of an [`ExclusiveRegion`](super::ExclusiveRegion) is memory
 /// that nobody else reaches: it is a slice, too.
 pub struct Buffer {
-    region: Arc<MemoryRegion>,
+    /// Taken out by `drop` alone.
+    region: ManuallyDrop<Arc<MemoryRegion>>,
     range: Range<usize>,
     /// Bytes that work requests use, from the start.
     len: usize,
@@ -35,7 +37,7 @@ impl fmt::Debug for Buffer {
 impl Buffer {
     pub(super) fn new(region: Arc<MemoryRegion>, range: Range<usize>) -> Self {
         let len = range.len();
-        Buffer { region, range, len }
+        Buffer { region: ManuallyDrop::new(region), range, len }
     }
 
     /// Bytes that a work request uses: all, unless [`set_len`](Self::set_len) changed it.
@@ -66,7 +68,7 @@ impl Buffer {
     /// The region that it is a part of; `None` for a buffer of an [`ExclusiveRegion`](super::ExclusiveRegion), which is
     /// not shown to anybody.
     pub fn region(&self) -> Option<&Arc<MemoryRegion>> {
-        (!self.is_exclusive()).then_some(&self.region)
+        (!self.is_exclusive()).then_some(&*self.region)
     }
 
     /// Whether it is a part of `region`.
@@ -221,10 +223,22 @@ fn not_exclusive() -> ! {
 }
 
 impl Drop for Buffer {
+    // By values: if a call got its address, the buffer would have to be in memory, and with it what a poll returns it
+    // in, all of which would then be stored and copied.
+    #[inline(always)]
     fn drop(&mut self) {
-        if !self.range.is_empty() {
-            self.region.take_back(&self.range);
-        }
+        // SAFETY: once, and nothing uses the buffer afterwards.
+        let region = unsafe { ManuallyDrop::take(&mut self.region) };
+        end(region, self.range.start, self.range.end);
+    }
+}
+
+/// Ends the buffer of the bytes from `start` to before `end`.
+#[cold]
+#[inline(never)]
+fn end(region: Arc<MemoryRegion>, start: usize, end: usize) {
+    if start != end {
+        region.take_back(&(start..end));
     }
 }
 

@@ -390,6 +390,19 @@ fn sent(cqe: &Cqe) -> Completion {
     completion(cqe, Side::Send, Operation::Sent(opcode))
 }
 
+/// Decodes the CQE of a receive that succeeded; `None` for any other.
+#[inline(always)]
+pub(in crate::queue) fn decode_received(cqe: &Cqe) -> Option<Completion> {
+    let operation = match cqe.opcode() {
+        CqeOpcode::ResponderSend => Operation::Received,
+        CqeOpcode::ResponderSendImm => Operation::ReceivedImm(cqe.immediate()),
+        CqeOpcode::ResponderWriteImm => Operation::WrittenImm(cqe.immediate()),
+        CqeOpcode::ResponderSendInval => Operation::ReceivedInvalidate(cqe.immediate()),
+        _ => return None,
+    };
+    Some(completion(cqe, Side::Receive, operation))
+}
+
 /// Decodes a CQE. Never panics, for any bytes.
 #[inline(always)]
 pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
@@ -397,15 +410,8 @@ pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
     if cqe.opcode() == CqeOpcode::Requester {
         return Ok(sent(cqe));
     }
-    let operation = match cqe.opcode() {
-        CqeOpcode::ResponderSend => Operation::Received,
-        CqeOpcode::ResponderSendImm => Operation::ReceivedImm(cqe.immediate()),
-        CqeOpcode::ResponderWriteImm => Operation::WrittenImm(cqe.immediate()),
-        CqeOpcode::ResponderSendInval => Operation::ReceivedInvalidate(cqe.immediate()),
-        // By value: a reference would force the copy into memory on the success path, too.
-        _ => return Err(decode_error(*cqe)),
-    };
-    Ok(completion(cqe, Side::Receive, operation))
+    // By value: a reference would force the copy into memory on the success path, too.
+    decode_received(cqe).ok_or_else(|| decode_error(*cqe))
 }
 
 /// As [`decode`], of a queue of frames.

@@ -48,9 +48,15 @@ impl<S: Service> Drop for ConnectionBatch<'_, S> {
 macro_rules! alone {
     ($batch:expr, $post:ident($($argument:expr),*)) => {{
         let mut batch = std::mem::ManuallyDrop::new($batch);
-        let posted = batch.$post($($argument),*);
-        batch.hand_over();
-        posted
+        match batch.$post($($argument),*) {
+            // Then the result is made: it is not kept in memory while the doorbell is rung.
+            Ok(posted) => {
+                batch.hand_over();
+                Ok(posted)
+            }
+            // Nothing was posted.
+            refused => refused,
+        }
     }};
 }
 pub(super) use alone;

@@ -6,15 +6,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mlx5_prm::cqe::Cqe;
+
 use super::batch::{ConnectionBatch, ConnectionReceives, alone};
-use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket};
+use super::in_flight::{Done, InFlight, Kept, Refused, RefusedReason, Ticket};
 use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::RemoteAddress;
 use crate::objects::{Buffer, DoorbellKind, Pd, QueuePair, RtrAttributes, RtsAttributes};
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::{Completion, WorkError};
+use crate::queue::completion::decode::{Completion, Work, WorkError, decode, decode_received, decode_sent, work_of};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::send::masked::MaskedNumber;
@@ -195,14 +197,14 @@ impl<S: Connected> Connection<S> {
     }
 
     /// SEND of `data`, which is copied at once. Errors: [`Refused`].
-    #[inline]
+    #[inline(always)]
     pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
         alone!(self.batch(), send_inline(data))
     }
 
     /// SEND of `data`, which is copied at once, of which nothing comes back unless it fails: see
     /// [`ConnectionBatch::send_inline_unreported`]. Errors: [`RefusedReason`].
-    #[inline]
+    #[inline(always)]
     pub fn send_inline_unreported(&mut self, data: &[u8]) -> Result<(), RefusedReason> {
         alone!(self.batch(), send_inline_unreported(data))
     }
@@ -221,21 +223,21 @@ impl<S: Connected> Connection<S> {
     }
 
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
-    #[inline]
+    #[inline(always)]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
         alone!(self.batch(), write_inline(data, remote))
     }
 
     /// As [`send_inline`](Self::send_inline), with immediate data. It wakes a receiver that waits for solicited
     /// completions.
-    #[inline]
+    #[inline(always)]
     pub fn send_imm_inline(&mut self, data: &[u8], imm: u32) -> Result<Ticket, Refused> {
         alone!(self.batch(), send_imm_inline(data, imm))
     }
 
     /// As [`write_inline`](Self::write_inline), with immediate data that completes a receive there, as
     /// [`write_imm`](Self::write_imm) has.
-    #[inline]
+    #[inline(always)]
     pub fn write_imm_inline(&mut self, data: &[u8], remote: RemoteAddress, imm: u32) -> Result<Ticket, Refused> {
         alone!(self.batch(), write_imm_inline(data, remote, imm))
     }
@@ -244,13 +246,51 @@ impl<S: Connected> Connection<S> {
     ///
     /// # Errors
     /// [`RetireError`] if the card names a work request that is not in flight: the card or the driver is broken.
-    #[inline]
+    // Inlined, as `Hub::poll`, and for the same reason.
+    #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
         // Most programs wait for nothing, and have none here.
-        if !self.met.is_empty() {
-            return Ok(self.met.pop_front());
+        while self.met.is_empty() {
+            let Some(cqe) = self.link.queues.cq.poll_entry() else { return Ok(None) };
+            let retired = if let Some(completion) = decode_sent(&cqe) {
+                match self.take(&completion.work) {
+                    Ok((ticket, buffer)) => return Ok(Some(Done::alone(ticket, buffer, completion))),
+                    Err(Some(wr_id)) if self.in_flight.complete_silently(wr_id) => continue,
+                    Err(retired) => retired,
+                }
+            } else if let Some(completion) = decode_received(&cqe) {
+                match self.take(&completion.work) {
+                    Ok((ticket, buffer)) => return Ok(Some(Done::alone(ticket, buffer, completion))),
+                    Err(retired) => retired,
+                }
+            } else {
+                None
+            };
+            self.meet(retired, cqe)?;
         }
-        self.poll_card()
+        Ok(self.met.pop_front())
+    }
+
+    /// Takes a work request that succeeded, if it completes alone. Otherwise returns its `wr_id`, if it was retired.
+    #[inline(always)]
+    fn take(&mut self, work: &Work) -> Result<(Ticket, Option<Buffer>), Option<u64>> {
+        let wr_id = self.link.queues.retire(work).map_err(|_| None)?;
+        self.in_flight.take_alone(work.side, wr_id).ok_or(Some(wr_id))
+    }
+
+    /// Meets all that completes with `cqe`, whose work request has the `wr_id` if it is `retired`.
+    #[cold]
+    #[inline(never)]
+    fn meet(&mut self, retired: Option<u64>, cqe: Cqe) -> Result<(), RetireError> {
+        let result = decode(&cqe);
+        let wr_id = match retired {
+            Some(wr_id) => wr_id,
+            None => self.link.queues.retire(&work_of(&result))?,
+        };
+        let first = self.in_flight.complete(wr_id, result, &mut self.met)?;
+        // Before those that completed with it: there were no others.
+        first.into_iter().for_each(|first| self.met.push_front(first));
+        Ok(())
     }
 
     /// Waits for the next completed work request, with its buffer: polls, then sleeps if the connection has
@@ -351,7 +391,7 @@ impl Connection {
     }
 
     /// SEND of `data`, which is copied at once. It invalidates the remote's key `rkey`. Errors: [`Refused`].
-    #[inline]
+    #[inline(always)]
     pub fn send_invalidate_inline(&mut self, data: &[u8], rkey: u32) -> Result<Ticket, Refused> {
         alone!(self.batch(), send_invalidate_inline(data, rkey))
     }
@@ -443,17 +483,12 @@ impl<S: Connected> Wait for Connection<S> {
     // Inlined, so that what is done is not copied from caller to caller.
     #[inline(always)]
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
-        loop {
-            let Some((wr_id, result)) = self.link.queues.poll()? else { return Ok(None) };
-            match result {
-                result if wr_id < KEPT => return self.in_flight.done_all(wr_id, result, &mut self.met).map(Some),
-                result => {
-                    if let Some(done) = self.in_flight.done_silently(wr_id, result, &mut self.met)? {
-                        return Ok(Some(done));
-                    }
-                }
+        while let Some((wr_id, result)) = self.link.queues.poll()? {
+            if let Some(done) = self.in_flight.complete(wr_id, result, &mut self.met)? {
+                return Ok(Some(done));
             }
         }
+        Ok(None)
     }
 
     fn cq(&mut self) -> &mut CompletionQueue {

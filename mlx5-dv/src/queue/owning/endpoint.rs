@@ -7,14 +7,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mlx5_prm::cqe::Cqe;
+
 use super::batch::Segments;
 use super::held::{EndpointDone, Held, HeldBatch, HeldBuffers};
 use super::in_flight::Refused;
-use super::queues::RetiredBatch;
+use super::queues::{Retired, RetiredBatch};
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{AnyDoorbell, Buffer, DoorbellKind, MemoryRegion, QueuePair, RtrAttributes, RtsAttributes, Uar};
+use crate::queue::completion::decode::{decode, decode_received, decode_sent, work_of};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
@@ -233,10 +236,29 @@ impl<S: Connected> Endpoint<S> {
     ///
     /// # Errors
     /// [`RetireError`] if the card names a work request that is not in flight: the card or the driver is broken.
-    #[inline]
+    // Inlined, as `Hub::poll`, and for the same reason.
+    #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<EndpointDone>, RetireError> {
-        let Some(retired) = self.link.queues.poll()? else { return Ok(None) };
+        let Some(cqe) = self.link.queues.cq.poll_entry() else { return Ok(None) };
+        if let Some(completion) = decode_sent(&cqe) {
+            if let Ok(wr_id) = self.link.queues.retire(&completion.work) {
+                return Ok(Some(self.buffers.done((wr_id, Ok(completion)))));
+            }
+        } else if let Some(completion) = decode_received(&cqe)
+            && let Ok(wr_id) = self.link.queues.retire(&completion.work)
+        {
+            return Ok(Some(self.buffers.done((wr_id, Ok(completion)))));
+        }
+        let retired = self.retire(cqe)?;
         Ok(Some(self.buffers.done(retired)))
+    }
+
+    /// Retires what completed with `cqe`, in any case.
+    #[cold]
+    #[inline(never)]
+    fn retire(&mut self, cqe: Cqe) -> Result<Retired, RetireError> {
+        let result = decode(&cqe);
+        Ok((self.link.queues.retire(&work_of(&result))?, result))
     }
 
     /// Returns the completed work requests, at most `most`, as [`poll`](Self::poll) does. This is cheaper: the consumer

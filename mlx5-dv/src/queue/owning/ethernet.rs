@@ -359,7 +359,7 @@ impl EthernetQueue {
         };
         let work = work_at(&cqe, side);
         let wr_id = self.queues.retire(&work)?;
-        match self.in_flight.take_alone(&work, wr_id) {
+        match self.in_flight.take_alone(side, wr_id) {
             Some((ticket, buffer)) => Ok(Some(Done::of(ticket, buffer, Ok(decode_plain_frame(&cqe, side))))),
             None => {
                 let met = self.meet(wr_id, cqe);
@@ -415,7 +415,7 @@ impl EthernetQueue {
                 }
             }
             Side::Receive => {
-                if let Some((_, Some(buffer))) = self.in_flight.take_alone(&work, wr_id) {
+                if let Some((_, Some(buffer))) = self.in_flight.take_alone(side, wr_id) {
                     received.push(ReceivedFrame::new(buffer, decode_plain_frame(&cqe, side)));
                     return Ok(true);
                 }

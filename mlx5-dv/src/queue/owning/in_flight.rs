@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -205,22 +206,41 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// An entry of the in-flight table: a buffer of a work request. Entries that complete together are a group.
+/// A slot of the in-flight table, with an entry: a buffer of a work request. Entries that complete together are a
+/// group. A free slot has no buffer; its other fields are of its last entry.
 #[derive(Debug)]
-struct Entry {
+struct Slot {
     ticket: Ticket,
     buffer: Option<Buffer>,
-    /// Slot of the group's first entry in flight; with [`OF_KEY`] of a work request on a key, which is so never taken
-    /// for one that completes alone.
+    /// Slot of the group's first entry in flight.
     first: u32,
     /// Slot of the group's next entry; the entry's own, if it is the last.
     next: u32,
-    /// Whether it is a kept one whose completion has come.
-    is_done: bool,
+    state: State,
 }
 
-/// The bit of [`Entry::first`] of a reported work request on a key, the last of its group.
-const OF_KEY: u32 = 1 << 31;
+/// What a slot of the in-flight table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing.
+    Free,
+    /// The one buffer, if any, of a work request that completes alone: its group has no other entry. Most have this, so
+    /// that a completion finds out by one comparison.
+    Alone,
+    /// An entry of a group that has, or had, or may get others.
+    Grouped,
+    /// A reported work request on a key, the last of its group.
+    OfKey,
+    /// A kept send whose completion has come.
+    Done,
+}
+
+/// An entry that was taken out.
+struct Taken {
+    ticket: Ticket,
+    buffer: Option<Buffer>,
+    next: u32,
+}
 
 /// A group to which more entries are added.
 #[derive(Debug, Clone, Copy)]
@@ -233,7 +253,7 @@ struct Open {
 /// Fixed size.
 #[derive(Debug)]
 struct Table {
-    slots: Vec<Option<Entry>>,
+    slots: Box<[Slot]>,
     free: Vec<u32>,
     /// Free slots of other buffers, from `depth`.
     spare: Vec<u32>,
@@ -245,7 +265,9 @@ impl Table {
     /// For `depth` work requests, of up to `sges` buffers each.
     fn new(depth: u32, sges: u16) -> Self {
         let all = depth.saturating_mul(sges.max(1).into());
-        let slots = (0..all).map(|_| None).collect();
+        let empty =
+            |slot| Slot { ticket: Ticket::UNREPORTED, buffer: None, first: slot, next: slot, state: State::Free };
+        let slots = (0..all).map(empty).collect();
         Table { slots, free: (0..depth).rev().collect(), spare: (depth..all).rev().collect(), depth, open: None }
     }
 
@@ -285,81 +307,98 @@ impl Table {
 
     #[inline(always)]
     fn fill(&mut self, slot: u32, ticket: Ticket, buffer: Option<Buffer>, ends: bool) {
-        let first = match self.open {
-            Some(open) => self.link(open, slot),
-            None => slot,
-        };
-        self.open = (!ends).then_some(Open { first, last: slot });
-        self.slots[slot as usize] = Some(Entry { ticket, buffer, first, next: slot, is_done: false });
+        let is_alone = ends && self.open.is_none();
+        let first = if is_alone { slot } else { self.join(slot, ends) };
+        let place = &mut self.slots[slot as usize];
+        (place.ticket, place.first, place.next) = (ticket, first, slot);
+        place.state = if is_alone { State::Alone } else { State::Grouped };
+        // Not dropped, but forgotten: a free slot has none.
+        mem::forget(mem::replace(&mut place.buffer, buffer));
     }
 
-    /// Makes `slot` the last of the open group, and returns the group's first.
+    /// Makes `slot` the last of the open group, or the first of a new one, which ends there if `ends`. Returns the
+    /// group's first.
+    #[inline]
+    fn join(&mut self, slot: u32, ends: bool) -> u32 {
+        let first = self.open.map_or(slot, |open| {
+            self.slots[open.last as usize].next = slot;
+            open.first
+        });
+        self.open = (!ends).then_some(Open { first, last: slot });
+        first
+    }
+
+    /// Ends the open group, whose last work request completes.
     #[inline(always)]
-    fn link(&mut self, open: Open, slot: u32) -> u32 {
-        if let Some(last) = &mut self.slots[open.last as usize] {
-            last.next = slot;
+    fn end_group(&mut self) {
+        if let Some(Open { first, last }) = self.open.take()
+            && first == last
+        {
+            self.slots[last as usize].state = State::Alone;
         }
-        open.first
+    }
+
+    /// The entry in `slot`; `None` if there is none.
+    #[inline(always)]
+    fn entry(&mut self, slot: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(slot as usize).filter(|place| place.state != State::Free)
     }
 
     /// As [`take`](Self::take), of a work request that completes alone; any other stays, and `None` is returned.
     #[inline(always)]
     fn take_alone(&mut self, wr_id: u64) -> Option<(Ticket, Option<Buffer>)> {
-        let slot = usize::try_from(wr_id).ok()?;
-        let (place, slot) = (self.slots.get_mut(slot)?, slot as u32);
-        let entry = place.as_mut()?;
-        if entry.first != slot || entry.next != slot || self.open.is_some_and(|open| open.first == slot) {
+        let place = self.slots.get_mut(usize::try_from(wr_id).ok()?)?;
+        if place.state != State::Alone {
             return None;
         }
-        let taken = (entry.ticket, entry.buffer.take());
-        // The rest is not copied, and needs no drop.
-        std::mem::forget(place.take());
-        self.free_slot(slot);
-        Some(taken)
+        place.state = State::Free;
+        // It is below `depth`, as that of each work request's last buffer.
+        self.free.push(wr_id as u32);
+        Some((place.ticket, place.buffer.take()))
     }
 
     /// Returns all buffers and frees their slots.
     fn drain(&mut self) -> impl Iterator<Item = Buffer> {
         self.open = None;
-        let slots = 0..self.slots.len() as u64;
+        let slots = 0..self.slots.len() as u32;
         slots.filter_map(|slot| self.take(slot)).filter_map(|entry| entry.buffer)
     }
 
+    /// Takes the entry out of `slot`, and frees that.
     #[inline(always)]
-    fn take(&mut self, wr_id: u64) -> Option<Entry> {
-        let slot = usize::try_from(wr_id).ok()?;
-        let entry = self.slots.get_mut(slot)?.take()?;
-        self.free_slot(slot as u32);
-        Some(entry)
-    }
-
-    #[inline(always)]
-    fn free_slot(&mut self, slot: u32) {
-        if slot < self.depth { self.free.push(slot) } else { self.spare.push(slot) }
+    fn take(&mut self, slot: u32) -> Option<Taken> {
+        let place = self.entry(slot)?;
+        place.state = State::Free;
+        let taken = Taken { ticket: place.ticket, buffer: place.buffer.take(), next: place.next };
+        if slot < self.depth {
+            self.free.push(slot)
+        } else {
+            self.spare.push(slot)
+        }
+        Some(taken)
     }
 
     /// Drops the entries of the work request `since` and of all after it. If one before them has no completion of its
     /// own, its group is open again.
     #[cold]
     fn drop_since(&mut self, since: Ticket) {
-        let is_dropped = |slots: &[Option<Entry>], slot: u32| {
-            slots[slot as usize].as_ref().is_some_and(|entry| entry.ticket >= since)
+        let is_dropped = |slots: &[Slot], slot: u32| {
+            let place = &slots[slot as usize];
+            place.state != State::Free && place.ticket >= since
         };
         if self.open.is_some_and(|open| is_dropped(&self.slots, open.first)) {
             self.open = None;
         }
         for slot in 0..self.slots.len() as u32 {
-            let Some((first, next)) = self.slots[slot as usize].as_ref().map(|entry| (entry.first, entry.next)) else {
-                continue;
-            };
+            let Some((first, next)) = self.entry(slot).map(|entry| (entry.first, entry.next)) else { continue };
             if !is_dropped(&self.slots, slot) && is_dropped(&self.slots, next) {
                 self.open = Some(Open { first, last: slot });
-                self.slots[slot as usize].iter_mut().for_each(|entry| entry.next = slot);
+                self.slots[slot as usize].next = slot;
             }
         }
         for slot in 0..self.slots.len() as u32 {
             if is_dropped(&self.slots, slot) {
-                drop(self.take(slot.into()));
+                drop(self.take(slot));
             }
         }
     }
@@ -368,11 +407,11 @@ impl Table {
     /// error leaves, are a group from then on.
     #[inline]
     fn close(&mut self, slot: u32) -> Option<u32> {
-        let entry = self.slots.get_mut(slot as usize)?.as_mut()?;
-        let (first, next) = (entry.first, std::mem::replace(&mut entry.next, slot));
+        let entry = self.entry(slot)?;
+        let (first, next) = (entry.first, mem::replace(&mut entry.next, slot));
         let rest = (next != slot).then_some(next);
         let mut at = rest;
-        while let Some(entry) = at.and_then(|slot| self.slots[slot as usize].as_mut()) {
+        while let Some(entry) = at.and_then(|slot| self.entry(slot)) {
             entry.first = next;
             at = (Some(entry.next) != at).then_some(entry.next);
         }
@@ -474,10 +513,25 @@ impl InFlight {
         }
     }
 
+    /// Removes what completes with the work request `wr_id`, any of them, and returns the first that is to be reported,
+    /// with its result; `None` if there is nothing to report. The others are added to `later`, in order.
+    #[inline(always)]
+    pub(super) fn complete(
+        &mut self,
+        wr_id: u64,
+        result: Result<Completion, WorkError>,
+        later: &mut VecDeque<Done>,
+    ) -> Result<Option<Done>, RetireError> {
+        match wr_id < KEPT {
+            true => self.done_all(wr_id, result, later).map(Some),
+            false => self.done_silently(wr_id, result, later),
+        }
+    }
+
     /// A work request whose `wr_id` is [`UNREPORTED`] or has [`KEPT`] completed: what is to be reported all the same.
     /// What completes with it is added to `later`, in order.
     #[inline(always)]
-    pub(super) fn done_silently(
+    fn done_silently(
         &mut self,
         wr_id: u64,
         result: Result<Completion, WorkError>,
@@ -503,9 +557,8 @@ impl InFlight {
     ) -> Result<Option<Done>, RetireError> {
         let nothing = || RetireError::nothing_in_flight(completion.work);
         let slot = u32::try_from(slot).map_err(|_| nothing())?;
-        let entry = self.sends.slots.get_mut(slot as usize).and_then(Option::as_mut).ok_or_else(nothing)?;
-        entry.is_done = true;
-        if (entry.first, entry.next) == (slot, slot) {
+        let entry = self.sends.entry(slot).ok_or_else(nothing)?;
+        if mem::replace(&mut entry.state, State::Done) == State::Alone {
             return Ok(None);
         }
         Ok(self.done_before_kept(slot, completion, later))
@@ -524,20 +577,18 @@ impl InFlight {
                 Some(_) => later.push_back(done),
             }
         }
-        if let Some(entry) = &mut self.sends.slots[slot as usize] {
-            entry.first = slot;
-        }
+        self.sends.slots[slot as usize].first = slot;
         reported
     }
 
     /// The buffer of a send that has completed.
     #[inline(always)]
     pub(super) fn reclaim(&mut self, kept: &Kept) -> Option<Buffer> {
-        let entry = self.sends.slots.get(kept.slot as usize)?.as_ref()?;
-        if !entry.is_done || entry.ticket != kept.ticket {
+        let place = self.sends.slots.get(kept.slot as usize)?;
+        if place.state != State::Done || place.ticket != kept.ticket {
             return None;
         }
-        self.sends.take(kept.slot.into())?.buffer
+        self.sends.take(kept.slot)?.buffer
     }
 
     /// Stores the buffer of what was posted with [`KEPT`] and the `wr_id` of [`next`](Self::next).
@@ -610,8 +661,8 @@ impl InFlight {
     pub(super) fn keep_of_key(&mut self) -> Ticket {
         let slot = self.sends.free.last().copied();
         let ticket = self.keep_one(Side::Send, None, true);
-        if let Some(entry) = slot.and_then(|slot| self.sends.slots.get_mut(slot as usize)?.as_mut()) {
-            entry.first |= OF_KEY;
+        if let Some(entry) = slot.and_then(|slot| self.sends.entry(slot)) {
+            entry.state = State::OfKey;
         }
         ticket
     }
@@ -642,7 +693,7 @@ impl InFlight {
             self.sends.put(ticket, Some(frame), false);
         }
         if completes {
-            self.sends.open = None;
+            self.sends.end_group();
         }
     }
 
@@ -652,7 +703,7 @@ impl InFlight {
         let last = u32::try_from(wr_id).ok()?;
         let mut at = self.sends.close(last)?;
         loop {
-            let entry = self.sends.take(at.into())?;
+            let entry = self.sends.take(at)?;
             if let Some(buffer) = entry.buffer {
                 buffers.push(buffer);
             }
@@ -699,8 +750,22 @@ impl InFlight {
 
     /// Removes a work request that completes alone and has one buffer at most; any other stays, and `None` is returned.
     #[inline(always)]
-    pub(super) fn take_alone(&mut self, work: &Work, wr_id: u64) -> Option<(Ticket, Option<Buffer>)> {
-        self.table(work.side).take_alone(wr_id)
+    pub(super) fn take_alone(&mut self, side: Side, wr_id: u64) -> Option<(Ticket, Option<Buffer>)> {
+        self.table(side).take_alone(wr_id)
+    }
+
+    /// Completes the send `wr_id`, which succeeded, if there is nothing to report. Returns whether it did.
+    #[inline(always)]
+    pub(super) fn complete_silently(&mut self, wr_id: u64) -> bool {
+        if wr_id < KEPT {
+            return false;
+        }
+        if wr_id == UNREPORTED {
+            self.unreported_cqes = self.unreported_cqes.saturating_sub(1);
+            return true;
+        }
+        let place = self.sends.slots.get_mut((wr_id & !KEPT) as usize);
+        place.filter(|place| place.state == State::Alone).map(|place| place.state = State::Done).is_some()
     }
 
     /// As [`done`](Self::done), of any work request: what completes with it is added to `later`, in order.
@@ -774,7 +839,7 @@ impl InFlight {
 
     /// Returns all buffers; nothing is in flight afterwards.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Buffer> {
-        std::mem::take(&mut self.orphans).end();
+        mem::take(&mut self.orphans).end();
         self.rung = self.tickets;
         (self.unreported, self.unreported_cqes) = (0, 0);
         self.sends.drain().chain(self.receives.drain())
@@ -783,8 +848,8 @@ impl InFlight {
     /// Leaks all buffers on purpose: the card may still write them. So are keys whose work requests are in flight, now
     /// or when their holder drops them.
     pub(super) fn leak(&mut self) {
-        std::mem::forget(std::mem::take(&mut self.orphans));
-        self.drain().for_each(std::mem::forget);
+        mem::forget(mem::take(&mut self.orphans));
+        self.drain().for_each(mem::forget);
     }
 }
 
@@ -819,13 +884,11 @@ impl<C: From<Completion> + Copy> Group<C> {
         result: Result<C, WorkError>,
     ) -> Result<Self, RetireError> {
         let slot = u32::try_from(wr_id).ok();
-        if let Some(entry) = slot.and_then(|slot| table.slots.get_mut(slot as usize)?.as_mut())
-            && entry.first & OF_KEY != 0
+        if let Some(entry) = slot.and_then(|slot| table.entry(slot))
+            && entry.state == State::OfKey
+            && result.is_ok()
         {
-            entry.first &= !OF_KEY;
-            if result.is_ok() {
-                orphans.executed(entry.ticket.number());
-            }
+            orphans.executed(entry.ticket.number());
         }
         let group = slot.and_then(|slot| Self::closed(table, slot, result));
         group.ok_or_else(|| RetireError::nothing_in_flight(work))
@@ -834,7 +897,7 @@ impl<C: From<Completion> + Copy> Group<C> {
     /// That of the entry in `slot`, which becomes its last.
     fn closed(table: &mut Table, slot: u32, result: Result<C, WorkError>) -> Option<Self> {
         let at = table.close(slot);
-        let ticket = table.slots.get(slot as usize)?.as_ref()?.ticket;
+        let ticket = table.entry(slot)?.ticket;
         Some(Group { at, end: slot, ticket, result, offset: 0 })
     }
 
@@ -848,7 +911,7 @@ impl<C: From<Completion> + Copy> Group<C> {
     #[inline(always)]
     fn next(&mut self, table: &mut Table) -> Option<Done<C>> {
         let at = self.at.take()?;
-        let entry = table.take(at.into())?;
+        let entry = table.take(at)?;
         let is_last = at == self.end;
         self.at = (!is_last).then_some(entry.next);
         let part = if entry.ticket == self.ticket { self.next_part(&entry.buffer, is_last) } else { WHOLE };
@@ -906,11 +969,11 @@ mod tests {
         };
         let (first, second) = (put(&mut table, 1).unwrap(), put(&mut table, 2).unwrap());
         assert_eq!(put(&mut table, 3), Err(Full.into()));
-        assert_eq!(table.take(second).unwrap().ticket, Ticket(2));
-        assert!(table.take(second).is_none(), "twice");
-        assert!(table.take(99).is_none() && table.take(u64::MAX).is_none());
+        assert_eq!(table.take_alone(second).unwrap().0, Ticket(2));
+        assert!(table.take_alone(second).is_none() && table.take(second as u32).is_none(), "twice");
+        assert!(table.take_alone(99).is_none() && table.take_alone(u64::MAX).is_none() && table.take(99).is_none());
         assert_eq!(put(&mut table, 4), Ok(second));
-        assert_eq!(table.take(first).unwrap().ticket, Ticket(1));
+        assert_eq!(table.take(first as u32).unwrap().ticket, Ticket(1));
     }
 
     const WORK: Work = Work { qpn: 7, side: Side::Send, index: 0 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::ConnectionBatch;
-use super::in_flight::{Done, InFlight, KEPT, UNREPORTED_CQES};
+use super::in_flight::{Done, InFlight, UNREPORTED_CQES};
 use super::setup::ConnectionOptions;
 use crate::error::Error;
 use crate::objects::{AnyDoorbell, Buffer, CqOptions, DoorbellKind, Pd, QueuePair, Uar};
@@ -82,12 +82,8 @@ impl<S: Service<Object = QueuePair>> Sends<S> {
             let work = work_of(&result);
             let queue = self.queue.as_mut().ok_or_else(|| RetireError::nothing_in_flight(work))?;
             let wr_id = queue.retire(&work)?;
-            let done = match wr_id < KEPT {
-                true => Some(self.in_flight.done_all(wr_id, result, &mut self.later)?),
-                false => self.in_flight.done_silently(wr_id, result, &mut self.later)?,
-            };
-            if done.is_some() {
-                return Ok(done);
+            if let Some(done) = self.in_flight.complete(wr_id, result, &mut self.later)? {
+                return Ok(Some(done));
             }
         }
         Ok(None)

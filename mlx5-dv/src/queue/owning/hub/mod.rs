@@ -10,12 +10,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mlx5_prm::cqe::Cqe;
 use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::values::QpState;
 
 use super::batch::{ConnectionBatch, alone};
-use super::in_flight::{Done, InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED_CQES};
+use super::in_flight::{Done, InFlight, Kept, Refused, RefusedReason, Ticket, UNREPORTED_CQES};
 use super::queues::MOST_SKIPPED;
 use super::receives::Receives;
 use super::setup::{self, Peer};
@@ -28,7 +29,9 @@ use crate::objects::{
     QpStatus, QueuePair, Srq, SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::{Completion, Side, Work, WorkError, decode, decode_sent, work_of};
+use crate::queue::completion::decode::{
+    Completion, Side, Work, WorkError, decode, decode_received, decode_sent, user_index_of, work_of,
+};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
@@ -65,6 +68,11 @@ impl<C> Member<C> {
         }
     }
 }
+
+/// What a completion took out, of a connection.
+type Taken = (ConnectionId, Ticket, Option<Buffer>);
+/// A work request that is retired: its connection, if that is present, and its `wr_id`.
+type Retired = (Option<ConnectionId>, u64);
 
 /// Hundreds of reliable connections on one thread, with a common UAR page, completion queue and shared receive queue.
 ///
@@ -384,7 +392,7 @@ impl<C> Hub<C> {
     }
 
     /// SEND of `data`, which is copied at once. Errors: [`Refused`].
-    #[inline]
+    #[inline(always)]
     pub fn send_inline(&mut self, connection: ConnectionId, data: &[u8]) -> Result<Ticket, Refused> {
         match self.batch(connection) {
             Some(batch) => alone!(batch, send_inline(data)),
@@ -396,91 +404,73 @@ impl<C> Hub<C> {
     ///
     /// # Errors
     /// [`RetireError`] if a completion does not match any work request in flight: the card or the driver is faulty.
-    // Inlined, so that what it returns is built where it is used: moving it would cost more than all the rest.
+    // Inlined, and no call gets the address of what it returns: so that is never stored, and what the caller does not
+    // use is not even made. What takes calls is deferred first.
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<HubDone<'_, C>>, RetireError> {
-        if !self.deferred.is_empty() {
-            return self.poll_slowly();
+        if self.deferred.is_empty() {
+            let Some(cqe) = self.cq.poll_entry() else { return Ok(None) };
+            let retired = if let Some(completion) = decode_sent(&cqe) {
+                match self.take_sent(&completion) {
+                    Ok((id, ticket, buffer)) => return Ok(self.of(id, Done::alone(ticket, buffer, completion))),
+                    Err(retired) => retired,
+                }
+            } else if let Some(completion) = decode_received(&cqe) {
+                match self.take_received(&completion) {
+                    Ok((id, ticket, buffer)) => return Ok(self.of(id, Done::alone(ticket, buffer, completion))),
+                    Err(retired) => retired,
+                }
+            } else {
+                None
+            };
+            self.defer(retired, cqe)?;
         }
-        let Some(cqe) = self.cq.poll_entry() else { return Ok(None) };
-        if let Some(completion) = decode_sent(&cqe) {
-            return self.poll_sent(completion);
-        }
-        match decode(&cqe) {
-            Ok(completion) => self.poll_received(completion),
-            Err(error) => self.finish_slowly(Err(error)),
-        }
+        let Some((id, done)) = self.deferred.pop_front() else { return Ok(None) };
+        Ok(self.of(id, done))
     }
 
-    /// As [`poll`](Self::poll), of a send that succeeded.
+    /// `done` of the connection `id`, with its context.
     #[inline(always)]
-    fn poll_sent(&mut self, completion: Completion) -> Result<Option<HubDone<'_, C>>, RetireError> {
-        let work = completion.work;
-        // Check the number, too: the user index comes from the card and is not trusted.
-        let found = self.members.find(completion.user_index).filter(|(_, member)| member.qpn == work.qpn);
-        let (connection, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
-        let wr_id = member.retire(&work)?;
-        match member.in_flight.take_alone(&work, wr_id) {
-            Some((ticket, buffer)) => Ok(self.with_context(connection, Done::alone(ticket, buffer, completion))),
-            None => self.finish_retired(Some(connection), wr_id, Ok(completion)),
-        }
+    fn of(&mut self, id: ConnectionId, done: Done) -> Option<HubDone<'_, C>> {
+        let member = self.members.get_mut(id)?;
+        Some(HubDone { connection: id, context: &mut member.context, done })
     }
 
-    /// As [`poll`](Self::poll), of a receive that succeeded.
+    /// Takes a send that succeeded, if it completes alone. Otherwise returns how far it got.
     #[inline(always)]
-    fn poll_received(&mut self, completion: Completion) -> Result<Option<HubDone<'_, C>>, RetireError> {
-        let work = completion.work;
-        let wr_id = self.shared.retire(&work)?;
-        let found = self.members.find(completion.user_index).filter(|(_, member)| member.qpn == work.qpn);
-        let connection = found.map(|(id, _)| id);
-        if let Some(connection) = connection
-            && let Some((ticket, buffer)) = self.receives.in_flight.take_alone(&work, wr_id)
-        {
-            return Ok(self.with_context(connection, Done::alone(ticket, buffer, completion)));
-        }
-        self.finish_retired(connection, wr_id, Ok(completion))
+    fn take_sent(&mut self, completion: &Completion) -> Result<Taken, Option<Retired>> {
+        let (id, member) = self.members.find(completion.user_index).ok_or(None)?;
+        // It checks the queue pair's number, too: the user index comes from the card and is not trusted.
+        let wr_id = member.retire(&completion.work).map_err(|_| None)?;
+        let (ticket, buffer) = member.in_flight.take_alone(Side::Send, wr_id).ok_or(Some((Some(id), wr_id)))?;
+        Ok((id, ticket, buffer))
     }
 
+    /// The same, of a receive.
     #[inline(always)]
-    fn with_context(&mut self, connection: ConnectionId, done: Done) -> Option<HubDone<'_, C>> {
-        let member = self.members.get_mut(connection)?;
-        Some(HubDone { connection, context: &mut member.context, done })
+    fn take_received(&mut self, completion: &Completion) -> Result<Taken, Option<Retired>> {
+        let wr_id = self.shared.retire(&completion.work).map_err(|_| None)?;
+        let found = self.members.find(completion.user_index);
+        let (id, _) = found.filter(|(_, member)| member.qpn == completion.work.qpn).ok_or(Some((None, wr_id)))?;
+        let taken = self.receives.in_flight.take_alone(Side::Receive, wr_id);
+        let (ticket, buffer) = taken.ok_or(Some((Some(id), wr_id)))?;
+        Ok((id, ticket, buffer))
     }
 
-    /// As [`poll`](Self::poll), in any case.
+    /// Defers all that completes with `cqe`, of which the work request may be `retired`; if that is nothing, what the
+    /// card has completed next.
     #[cold]
     #[inline(never)]
-    fn poll_slowly(&mut self) -> Result<Option<HubDone<'_, C>>, RetireError> {
-        let next = match self.deferred.pop_front() {
-            None => self.poll_card()?,
-            deferred => deferred,
+    fn defer(&mut self, retired: Option<Retired>, cqe: Cqe) -> Result<(), RetireError> {
+        let result = decode(&cqe);
+        let next = match retired {
+            Some((connection, wr_id)) => self.take(connection, wr_id, result)?,
+            None => self.finish(result)?,
         };
-        Ok(next.and_then(|(connection, done)| self.with_context(connection, done)))
-    }
-
-    /// As [`poll`](Self::poll), with what the completion queue returned.
-    #[cold]
-    #[inline(never)]
-    fn finish_slowly(&mut self, result: Result<Completion, WorkError>) -> Result<Option<HubDone<'_, C>>, RetireError> {
-        match self.finish(result)? {
-            Some((connection, done)) => Ok(self.with_context(connection, done)),
-            None => self.poll_slowly(),
-        }
-    }
-
-    /// The same, once it is retired.
-    #[cold]
-    #[inline(never)]
-    fn finish_retired(
-        &mut self,
-        connection: Option<ConnectionId>,
-        wr_id: u64,
-        result: Result<Completion, WorkError>,
-    ) -> Result<Option<HubDone<'_, C>>, RetireError> {
-        match self.take(connection, wr_id, result)? {
-            Some((connection, done)) => Ok(self.with_context(connection, done)),
-            None => self.poll_slowly(),
-        }
+        let next = if next.is_none() { self.poll_card()? } else { next };
+        // Before those that completed with it.
+        next.into_iter().for_each(|next| self.deferred.push_front(next));
+        Ok(())
     }
 
     /// The next completion of a present connection.
@@ -501,12 +491,9 @@ impl<C> Hub<C> {
             // When many connections end at once, not all their events have room in the channel.
             self.take_events();
         }
-        let (work, user_index) = match &result {
-            Ok(completion) => (completion.work, completion.user_index),
-            Err(error) => (error.work, error.user_index),
-        };
+        let work = work_of(&result);
         // Check the number, too: the user index comes from the card and is not trusted.
-        let found = self.members.find(user_index).filter(|(_, member)| member.qpn == work.qpn);
+        let found = self.members.find(user_index_of(&result)).filter(|(_, member)| member.qpn == work.qpn);
         match work.side {
             Side::Send => {
                 let (id, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
@@ -541,10 +528,7 @@ impl<C> Hub<C> {
         }
         let found = connection.and_then(|id| Some((id, self.members.get_mut(id)?)));
         let (id, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
-        let done = match wr_id < KEPT {
-            true => Some(member.in_flight.done_all(wr_id, result, &mut self.later)?),
-            false => member.in_flight.done_silently(wr_id, result, &mut self.later)?,
-        };
+        let done = member.in_flight.complete(wr_id, result, &mut self.later)?;
         // Empty, but after quiet work requests and those of several buffers.
         self.deferred.extend(self.later.drain(..).map(|done| (id, done)));
         Ok(done.map(|done| (id, done)))
