@@ -28,6 +28,7 @@ fn run() -> Result<(), Failure> {
     let stage = Stage::new()?;
     let mut rows = rows::all(&stage)?;
     rows.extend(rows::frames::all(&stage)?);
+    rows.extend(rows::forward::all(&stage)?);
     let _held = std::mem::ManuallyDrop::new(hold_still(&stage.handle)?);
     let result = measure_all(&mut rows);
     // Queues and card are not torn down, as firmware no longer answers.

@@ -8,13 +8,13 @@ use crate::request::{FrameRequests, HEADER, INLINE, REQUESTS};
 use crate::stage::RING;
 use crate::stage::frames::Buffers;
 
-const ENHANCED_MPSW: u32 = 0x29;
+pub(super) const ENHANCED_MPSW: u32 = 0x29;
 /// Opcode of the completion of a received frame.
-const RESPONDER_SEND: u8 = 2;
+pub(super) const RESPONDER_SEND: u8 = 2;
 /// Segments before the frames of a multi-packet WQE.
-const HEADS: usize = 2;
+pub(super) const HEADS: usize = 2;
 /// Segments of a WQEBB, and bytes of a segment.
-const SEGMENTS: usize = 4;
+pub(super) const SEGMENTS: usize = 4;
 const SEGMENT: usize = WQEBB / SEGMENTS;
 /// Inline bytes that the Ethernet segment ends with.
 const IN_SEGMENT: usize = 2;
@@ -200,7 +200,7 @@ impl Ring {
 
     /// Stores the receive ring's doorbell record.
     #[inline(always)]
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         barrier::to_device();
         // SAFETY: the record lies in this value's memory, aligned.
         unsafe { self.record.write_volatile((self.producer & 0xffff).to_be()) }

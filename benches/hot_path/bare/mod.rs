@@ -3,6 +3,7 @@
 //! No checks, no bookkeeping except the ring's index, no generality: each loop knows its operation and its sizes, and
 //! that nothing fails. It stores byte for byte the same as the driver, which each measurement checks first.
 
+pub mod forward;
 mod frames;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};

@@ -1,6 +1,7 @@
 //! The driver's hot path, as called by a program. One function for each measurement, never inlined, so that it can be
 //! found in a disassembly.
 
+pub mod forward;
 pub mod frames;
 
 use mlx5_dv::queue::{Completion, CompletionQueue, PostError, ReceiveQueue, SendQueue, WrFlags};

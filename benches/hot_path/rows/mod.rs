@@ -1,5 +1,6 @@
 //! The measurements: each operation by the driver and, twice, by hand.
 
+pub mod forward;
 pub mod frames;
 
 use std::hint::black_box;

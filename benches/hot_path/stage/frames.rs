@@ -60,7 +60,6 @@ pub struct FramePair {
     pub buffers: Buffers,
     pub requests: FrameRequests,
     _sent: CompletionQueue,
-    _rule: FlowRule,
 }
 
 impl Stage {
@@ -76,7 +75,8 @@ impl Stage {
         let rq = Rq::create(&self.pd, received.cq(), RqOptions::default().wqes(RING as u32))?;
         sq.ready()?;
         rq.ready()?;
-        let rule = self.steer(&Tir::create(&domain()?, &rq)?)?;
+        // While the queues are proved.
+        let _rule = self.steer(&Tir::create(&domain()?, &rq)?)?;
         let mut sender = Sender { queue: sq.send_queue()?, start: 0 };
         let mut receiver = rq.receive_queue()?;
         if (sender.queue.capacity(), receiver.capacity(), received.cq().capacity() as usize + 1) != (RING, RING, RING) {
@@ -95,12 +95,11 @@ impl Stage {
             buffers,
             requests,
             _sent: sent,
-            _rule: rule,
         })
     }
 
     /// Steers our frames to the function's own address to `tir`.
-    fn steer(&self, tir: &Arc<Tir>) -> Result<FlowRule, Failure> {
+    pub(super) fn steer(&self, tir: &Arc<Tir>) -> Result<FlowRule, Failure> {
         let matched = FlowMatch::new().destination_mac(self.device.mac()).ethertype(ETHERTYPE);
         let table = FlowTable::create(&self.device, 0, 1)?;
         let group = FlowGroup::create(&table, 0..1, &matched)?;
@@ -109,12 +108,27 @@ impl Stage {
         Ok(rule)
     }
 
+    /// The Ethernet header of a frame to this function.
+    fn header(&self) -> Vec<u8> {
+        let mac = self.device.mac().0;
+        [&mac[..], &mac, &ETHERTYPE.to_be_bytes()].concat()
+    }
+
+    /// A frame of `len` bytes to this function.
+    pub(super) fn frame(&self, len: usize) -> Vec<u8> {
+        let mut frame = self.header();
+        frame.extend((frame.len()..len).map(|i| i as u8));
+        frame
+    }
+
     /// Frames in the first half of the memory, to this function.
     fn frame_requests(&self, sq: &Arc<Sq>) -> Result<FrameRequests, Failure> {
-        let mac = self.device.mac().0;
-        let header = [&mac[..], &mac, &ETHERTYPE.to_be_bytes()].concat();
-        let requests =
-            FrameRequests::new(&header, self.memory.segment(0..HALF), sq.source(&self.memory)?, sq.most_packets());
+        let requests = FrameRequests::new(
+            &self.header(),
+            self.memory.segment(0..HALF),
+            sq.source(&self.memory)?,
+            sq.most_packets(),
+        );
         requests.data.iter().enumerate().for_each(|(i, frame)| self.memory.write(i * INLINE, frame));
         Ok(requests)
     }

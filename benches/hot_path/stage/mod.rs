@@ -1,6 +1,7 @@
 //! The environment of the measurement: queue pairs of the software card in this process, whose thread is stopped
 //! meanwhile.
 
+pub mod forward;
 pub mod frames;
 
 use std::cell::RefCell;
