@@ -6,9 +6,9 @@ use mlx5_dv::queue::ethernet::{FrameFlags, StridingQueue};
 
 use crate::stage::forward::Queues;
 
-/// Receives `count` frames, at most `BURST` at a time, and sends each burst on. `None` if there are fewer.
+/// As [`forward`], of bursts that are looked at before they are sent on.
 #[inline(never)]
-pub fn forward<const BURST: usize>(queues: &mut Queues, count: usize) -> Option<u64> {
+pub fn forward_bursts<const BURST: usize>(queues: &mut Queues, count: usize) -> Option<u64> {
     let Queues { receiver, forwarder } = queues;
     for _ in 0..count / BURST {
         let mut batch = forwarder.batch(FrameFlags::empty()).ok()?;
@@ -18,6 +18,20 @@ pub fn forward<const BURST: usize>(queues: &mut Queues, count: usize) -> Option<
                 0 => return None,
                 some => found += some,
             }
+        }
+        batch.ring();
+    }
+    Some(0)
+}
+
+/// Receives `count` frames, at most `BURST` at a time, and sends each burst on. `None` if there are fewer.
+#[inline(never)]
+pub fn forward<const BURST: usize>(queues: &mut Queues, count: usize) -> Option<u64> {
+    let Queues { receiver, forwarder } = queues;
+    for _ in 0..count / BURST {
+        let mut batch = forwarder.batch(FrameFlags::empty()).ok()?;
+        if batch.forward(receiver, BURST, |_| true).ok()? != BURST {
+            return None;
         }
         batch.ring();
     }

@@ -46,6 +46,14 @@ pub fn all(stage: &Stage) -> Result<Vec<Row>, Failure> {
         forwards(32, driver::forward::<32>, Bare::forward::<32>),
         forwards(64, driver::forward::<64>, Bare::forward::<64>),
     ]);
+    let each =
+        |burst, driver: Driver, bare| rows.row(bursts(&format!("{forward} (`push_each`)"), burst), true, driver, bare);
+    all.extend([
+        each(1, driver::forward_bursts::<1>, Bare::forward::<1>),
+        each(8, driver::forward_bursts::<8>, Bare::forward::<8>),
+        each(32, driver::forward_bursts::<32>, Bare::forward::<32>),
+        each(64, driver::forward_bursts::<64>, Bare::forward::<64>),
+    ]);
     Ok(all)
 }
 

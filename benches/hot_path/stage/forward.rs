@@ -17,11 +17,11 @@ use super::{Card, Rings, Shared, Stage, shared};
 
 /// Bytes of a frame in memory: 64 with its FCS, as in the bench of packets.
 pub const FRAME: usize = 60;
-/// Bytes of a stride, which has one frame, and strides of a buffer: the fewest that the PRM has.
+/// Bytes of a stride, which has one frame, and strides of a buffer: as by default.
 pub const STRIDE: usize = 64;
-pub const STRIDES: usize = 512;
+pub const STRIDES: usize = 2048;
 /// WQEBBs of the send ring. A run takes as many as half of them.
-pub const SENDS: usize = 1024;
+pub const SENDS: usize = 4096;
 /// Bytes of a WQE of the receive ring: a link, and an element.
 pub const RECEIVE: usize = 2 * SEGMENT;
 /// Bytes of the receive ring, of two WQEs.
@@ -204,8 +204,8 @@ fn length_of(index: usize) -> usize {
     FRAME - index % 4
 }
 
-/// The completions of the frames that are posted, whose WQEs `read` reads of the ring, and their offsets: as far as they
-/// were asked for.
+/// The completions of the frames that are posted, whose WQEs `read` reads of the ring, and their offsets: as far as
+/// they were asked for.
 pub fn send_completions(state: &mut ForwardState, read: impl Fn(usize) -> Vec<u8>) -> Vec<(usize, Cqe)> {
     let (mut left, mut completions) = (std::mem::take(&mut state.posted), Vec::new());
     while left != 0 {

@@ -134,6 +134,13 @@ fn a_source_is_of_one_queue_and_its_memory_stays_as_long() {
     assert_eq!(here.queue.batch().pointers(&source, 0, FrameFlags::empty()).unwrap_err(), PostError::NoMultiPacket);
 }
 
+/// Swaps a frame's addresses.
+fn back(frame: &mut [u8]) -> bool {
+    let (to, from) = frame.split_at_mut(6);
+    to.swap_with_slice(&mut from[..6]);
+    true
+}
+
 /// Function 1 sends back to function 0 what it hears.
 pub struct Reflector {
     receiver: StridingQueue,
@@ -144,36 +151,34 @@ pub struct Reflector {
 impl Reflector {
     /// With `buffers` of 8 strides, all posted: two frames of 256 bytes fill one.
     fn new(sim: &Sim, buffers: u32) -> Self {
+        Reflector::with(sim, Strides::new(64, 8), buffers)
+    }
+
+    fn with(sim: &Sim, strides: Strides, buffers: u32) -> Self {
         let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
         let mut options = StridingOptions::default();
-        (options.strides, options.posted, options.spare) = (Strides::new(64, 8), buffers, 0);
+        (options.strides, options.posted, options.spare) = (strides, buffers, 0);
         let mut receiver = StridingQueue::new(&pd, options).unwrap();
         receiver.listen(&[]).unwrap();
         let forwarder = Forwarder::new(&receiver, 64).unwrap();
         Reflector { receiver, forwarder, turns: 0 }
     }
 
-    /// Sends back what is there, by both calls in turn.
+    /// Sends back what is there, by all calls in turn.
     fn turn(&mut self) -> usize {
-        let back = |frame: &mut [u8]| {
-            let (to, from) = frame.split_at_mut(6);
-            to.swap_with_slice(&mut from[..6]);
-        };
         self.turns += 1;
         let mut batch = self.forwarder.batch(FrameFlags::empty()).unwrap();
         let mut count = 0;
-        if self.turns.is_multiple_of(2) {
-            for frame in self.receiver.burst(32).unwrap() {
-                back(frame);
-                batch.push(frame).unwrap();
-                count += 1;
+        match self.turns % 3 {
+            0 => {
+                for frame in self.receiver.burst(32).unwrap() {
+                    back(frame);
+                    batch.push(frame).unwrap();
+                    count += 1;
+                }
             }
-        } else {
-            let each = |frame: &mut [u8]| {
-                back(frame);
-                true
-            };
-            count = batch.push_each(self.receiver.burst(32).unwrap(), each).unwrap();
+            1 => count = batch.push_each(self.receiver.burst(32).unwrap(), back).unwrap(),
+            _ => count = batch.forward(&mut self.receiver, 32, back).unwrap(),
         }
         batch.ring();
         count
@@ -236,6 +241,44 @@ fn what_is_received_goes_back_whole_from_where_it_is() {
             here.send(sent);
             there.reflect(1);
             assert_eq!(here.heard(), *back, "round {round}");
+        }
+    }
+    end_in_peace(&sim, (here, there));
+}
+
+/// Frames of one stride, which are looked at once, between longer ones; some are rejected. They end buffers, and the
+/// ring.
+#[test]
+fn frames_are_received_and_sent_back_by_one_call_in_their_order() {
+    let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
+    let mut here = EthernetEnd::listening(&sim, 0, EthernetOptions::default());
+    let mut there = Reflector::with(&sim, Strides::new(64, 64).two_byte_shift(), 4);
+    for round in 0..60usize {
+        // With the shift 62 bytes fill a stride.
+        let len = |number: usize| if (number * 7 + round) % 11 == 0 { 150 + number } else { 59 + (number + round) % 5 };
+        let frames: Vec<_> =
+            (0..round % 30 + 1).map(|number| there_and_back(&here, &there, round + number, len(number))).collect();
+        let rejected = |number: usize| (number + round) % 5 == 0;
+        here.post((0..frames.len()).filter(|number| !rejected(*number)).count());
+        frames.iter().for_each(|[sent, _]| here.send(sent));
+        let (mut seen, mut number) = (0, 0);
+        let deadline = Instant::now() + SOON;
+        while seen < frames.len() {
+            assert!(Instant::now() < deadline, "{seen} of {} frames came", frames.len());
+            let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
+            let keep = |frame: &mut [u8]| {
+                assert_eq!(*frame, frames[number][0], "round {round}, frame {number}");
+                number += 1;
+                back(frame) && !rejected(number - 1)
+            };
+            seen += batch.forward(&mut there.receiver, frames.len() - seen, keep).unwrap();
+            batch.ring();
+        }
+        assert_eq!((seen, number), (frames.len(), frames.len()));
+        for (number, [_, back]) in frames.iter().enumerate() {
+            if !rejected(number) {
+                assert_eq!(here.heard(), *back, "round {round}, frame {number}");
+            }
         }
     }
     end_in_peace(&sim, (here, there));

@@ -157,7 +157,7 @@ impl CompressedCompletionQueue {
 
 impl PollReceived for CompressedCompletionQueue {
     #[inline(always)]
-    fn look<P>(&mut self, places: &mut [P], mut take: impl FnMut(Received) -> Option<P>) -> usize {
+    fn look<P>(&mut self, index: u32, places: &mut [P], mut take: impl FnMut(Received) -> Option<P>) -> usize {
         const FLOW_TAG: u32 = 0xff << 24;
         // Left to `poll`: mini CQEs without WQE counters, and what may be stale.
         if matches!(self.format, Compression::Hash | Compression::Checksum) || self.queue.cq.has_former() {
@@ -165,7 +165,7 @@ impl PollReceived for CompressedCompletionQueue {
         }
         if self.block.count == 0 {
             if !self.queue.ring.begins_block() {
-                return self.queue.ring.look(places, take);
+                return self.queue.ring.look(index, places, take);
             }
             self.begin_block();
         }
@@ -173,7 +173,7 @@ impl PollReceived for CompressedCompletionQueue {
         let counted = if let Compression::FlowTag = self.format { !FLOW_TAG } else { !0 };
         let (ring, block) = (&self.queue.ring, &self.block);
         let end = if block.is_received { block.count } else { 0 };
-        let (mut polled, mut filled) = (block.polled, 0);
+        let (mut polled, mut filled) = (block.polled + index, 0);
         while polled < end && filled < places.len() {
             let minis = block.minis(ring, polled);
             let count = minis.len() as usize;

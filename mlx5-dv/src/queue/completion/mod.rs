@@ -311,10 +311,11 @@ impl CompletionQueue {
 
 /// Polling for receives, of which lengths are looked at first.
 pub trait PollReceived {
-    /// Fills `places` by `take`, which is told what the next completions say, as far as they are receives that
-    /// succeeded, and it returns something. There may be more behind them. Takes none of them, but skips stale ones.
-    /// Returns how many places are filled. Not for queues whose card joins segments.
-    fn look<P>(&mut self, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize;
+    /// Fills `places` by `take`, which is told what the next completions say after `index` others, of which it was told
+    /// before, as far as they are receives that succeeded, and it returns something. There may be more behind them.
+    /// Takes none of them, but skips stale ones. Returns how many places are filled. Not for queues whose card joins
+    /// segments.
+    fn look<P>(&mut self, index: u32, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize;
     /// The whole completion, after `index` others, of which [`look`](Self::look) has told.
     fn decode(&self, index: u32) -> FrameCompletion;
     /// Takes the next `count` completions, of which [`look`](Self::look) has told.
@@ -323,11 +324,12 @@ pub trait PollReceived {
 
 impl PollReceived for CompletionQueue {
     #[inline(always)]
-    fn look<P>(&mut self, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
-        if self.cq.has_former() {
+    fn look<P>(&mut self, index: u32, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
+        // Those that it was told of are not stale.
+        if index == 0 && self.cq.has_former() {
             self.pass_former();
         }
-        self.ring.look(places, take)
+        self.ring.look(index, places, take)
     }
 
     #[inline(always)]

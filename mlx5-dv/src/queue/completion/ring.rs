@@ -240,10 +240,10 @@ impl CqRing {
         cqe
     }
 
-    /// As [`Entries::look`], from the next entry on.
+    /// As [`Entries::look`], after `index` entries from the next one on.
     #[inline(always)]
-    pub(super) fn look<P>(&self, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
-        self.entries.look(self.consumed, places, take)
+    pub(super) fn look<P>(&self, index: u32, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
+        self.entries.look(self.consumed.wrapping_add(index), places, take)
     }
 
     /// Whether the next entry is written, and the title of a block of receives.

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::striding::{BufferMemory, Burst, Receives, StridingQueue};
+use super::striding::{BufferMemory, Burst, MANY, PacketError, Receives, StridingQueue};
 use crate::error::{Error, Invalid};
-use crate::objects::{AnyDoorbell, CqOptions, FrameSource, SourceBytes, Sq, SqOptions, Tis, Uar};
+use crate::objects::{AnyDoorbell, CqOptions, ETHERNET, FrameSource, SourceBytes, Sq, SqOptions, Tis, Uar};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{WorkError, work_of};
 use crate::queue::error::{PostError, RetireError};
@@ -22,9 +22,12 @@ pub enum ForwardError {
     /// The completion matches nothing in flight: the card or the driver is faulty.
     #[error(transparent)]
     Retire(#[from] RetireError),
-    /// What is asked of the card, it does not have.
+    /// What is asked of the card, it does not have; or of [`ForwardBatch::forward`]: a frame cannot be sent.
     #[error(transparent)]
     Post(#[from] PostError),
+    /// Of [`ForwardBatch::forward`]: no frame could be received.
+    #[error(transparent)]
+    Receive(#[from] PacketError),
     /// The last reset failed.
     #[error("the send queue was not reset: call Forwarder::reset again")]
     NotReset,
@@ -378,6 +381,76 @@ impl ForwardBatch<'_> {
                 return Err(error);
             }
         }
+        Ok(count)
+    }
+
+    /// Receives the next frames, at most `most`, and adds those that `keep` does not reject, which may change them.
+    /// Returns how many were received; fewer than `most` if there are no more. As
+    /// [`push_each`](Self::push_each) of [`StridingQueue::burst`]s, and costs less, as most frames are looked at once.
+    ///
+    /// ```no_run
+    /// # use mlx5_dv::queue::ethernet::{ForwardError, Forwarder, FrameFlags, StridingQueue};
+    /// # fn f(receiver: &mut StridingQueue, forwarder: &mut Forwarder) -> Result<(), ForwardError> {
+    /// let mut batch = forwarder.batch(FrameFlags::empty())?;
+    /// batch.forward(receiver, 32, |frame| frame.len() > 60)?;
+    /// batch.ring();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ForwardError::Receive`], and [`ForwardError::Post`] as for [`push_each`](Self::push_each).
+    #[inline(always)]
+    pub fn forward<C: Receives>(
+        &mut self,
+        receiver: &mut StridingQueue<C>,
+        most: usize,
+        mut keep: impl FnMut(&mut [u8]) -> bool,
+    ) -> Result<usize, ForwardError> {
+        let mut count = 0;
+        while count < most {
+            let left = most - count;
+            let some = if left < MANY { 0 } else { self.forward_short(receiver, left, &mut keep)? };
+            count += some;
+            // A few, the last frame of a buffer, the first of another one, and long ones.
+            if some == 0 {
+                let burst = receiver.burst(if left < MANY { left } else { 1 })?;
+                let others = burst.len();
+                if others == 0 {
+                    break;
+                }
+                self.push_each(burst, &mut keep)?;
+                count += others;
+            }
+        }
+        Ok(count)
+    }
+
+    /// As [`forward`](Self::forward), as far as the frames have one stride each, are in the buffer of the frame before but
+    /// not its last one, and there is room for them in one work request.
+    // Its loop needs all registers.
+    #[inline(never)]
+    fn forward_short<C: Receives>(
+        &mut self,
+        receiver: &mut StridingQueue<C>,
+        most: usize,
+        keep: &mut impl FnMut(&mut [u8]) -> bool,
+    ) -> Result<usize, PostError> {
+        receiver.refill_if_due();
+        let buffer = receiver.next_buffer().map_or(0, |bytes| bytes.as_ptr() as usize);
+        if !self.current.contains(buffer) {
+            return Ok(0);
+        }
+        let room = self.pointing.room(&mut self.batch)?;
+        let (start, longest) = (self.to_card.wrapping_add(buffer as u64), self.pointing.longest() as u32);
+        let mut frames = self.pointing.frames(&mut self.batch);
+        let count = receiver.take_short(most.min(room), [ETHERNET as u32, longest], |place, frame| {
+            if keep(frame) {
+                frames.push(start.wrapping_add(place.start.into()), place.len);
+            }
+        });
+        let left = frames.left();
+        self.pointing.go_on(left);
         Ok(count)
     }
 

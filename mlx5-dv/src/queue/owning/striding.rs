@@ -378,7 +378,7 @@ impl<C: Receives> StridingQueue<C> {
 
     /// As [`refill`](Self::refill), if there may be something to post.
     #[inline(always)]
-    fn refill_if_due(&mut self) {
+    pub(super) fn refill_if_due(&mut self) {
         let has_room = self.receive.as_ref().is_some_and(|receive| receive.free() != 0);
         if has_room && !self.spent.is_empty() {
             self.refill();
@@ -463,8 +463,55 @@ impl<C: Receives> StridingQueue<C> {
         let (Some((wr_id, mut run)), Some(places)) = (run, self.places.get_mut(..most.min(MOST))) else {
             return Found::NONE;
         };
-        let count = self.cq.look(places, |received| run.take(received));
+        let mut count = 0;
+        // Most frames have one stride each, which is found with less.
+        if places.len() >= MANY {
+            let (short, lengths) = (places.len().min(run.most_short()), run.short_lengths(1, u32::MAX - 1));
+            count = self.cq.look(0, &mut places[..short], |received| run.take_short(received, 1, lengths));
+        }
+        if let Some(others @ [_, ..]) = places.get_mut(count..) {
+            count += self.cq.look(count as u32, others, |received| run.take(received));
+        }
         Found { slab: wr_id as usize, count, used: run.used() }
+    }
+
+    /// Address of the buffer whose frames are next, if the card has one and joins no segments.
+    #[inline(always)]
+    pub(super) fn next_buffer(&self) -> Option<NonNull<u8>> {
+        let (wr_id, _) = self.receive.as_ref().filter(|_| !self.joins)?.run()?;
+        self.slabs.get(wr_id as usize).map(|slab| slab.bytes)
+    }
+
+    /// Takes the next frames, at most `most`, as far as each has one stride and from `least` to `longest` bytes, and is
+    /// not the last one of its buffer. Passes them to `take`, each with its place. Returns how many there were.
+    #[inline(always)]
+    pub(super) fn take_short(
+        &mut self,
+        most: usize,
+        [least, longest]: [u32; 2],
+        mut take: impl FnMut(Place, &mut [u8]),
+    ) -> usize {
+        let run = self.receive.as_ref().filter(|_| !self.joins).and_then(StridingReceiveQueue::run);
+        let Some((wr_id, mut run)) = run else { return 0 };
+        let Some(slab) = self.slabs.get(wr_id as usize) else { return 0 };
+        let (bytes, lengths) = (slab.bytes, run.short_lengths(least, longest));
+        // Of no size: they only say how many.
+        let mut places = [(); MOST];
+        let most = most.min(MOST).min(run.most_short());
+        let count = self.cq.look(0, &mut places[..most], |received| {
+            let place = run.take_short(received, least, lengths)?;
+            // SAFETY: `Run::take_short` checked that the bytes lie in the next stride of the oldest buffer, which is
+            // this one. No other slice has them: this one ends before the queue is used again.
+            take(place, unsafe { lend((bytes.add(place.start as usize), place.len as usize)) });
+            Some(())
+        });
+        if count != 0 {
+            self.cq.pass(count as u32);
+            if let Some(receive) = &mut self.receive {
+                receive.end_run(run.used());
+            }
+        }
+        count
     }
 
     /// As [`poll`](Self::poll), for whatever comes.
@@ -610,6 +657,9 @@ type Lent = (NonNull<u8>, usize);
 
 /// Most frames of a burst.
 const MOST: usize = 64;
+
+/// So many frames are looked at in a loop that takes only those of one stride each. For fewer it does not pay.
+pub(super) const MANY: usize = 8;
 
 /// Frames that were found: their buffer, their number, and the strides that are used with them.
 #[derive(Debug, Clone, Copy)]

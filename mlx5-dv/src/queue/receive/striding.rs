@@ -215,6 +215,33 @@ pub(in crate::queue) struct Run {
 }
 
 impl Run {
+    /// Most packets of one stride each before the last one of the buffer.
+    #[inline(always)]
+    pub(in crate::queue) fn most_short(&self) -> usize {
+        self.count.saturating_sub(self.used + 1) as usize
+    }
+
+    /// Number of lengths, from `least` to `longest`, that [`take_short`](Self::take_short) takes packets of.
+    #[inline(always)]
+    pub(in crate::queue) fn short_lengths(&self, least: u32, longest: u32) -> u32 {
+        (self.stride.saturating_sub(self.shift).min(longest) + 1).saturating_sub(least)
+    }
+
+    /// As [`take`](Self::take), of packets of one stride, of `lengths` lengths from `least` on, which
+    /// [`short_lengths`](Self::short_lengths) has counted. The caller takes at most [`most_short`](Self::most_short).
+    /// `None` for all others.
+    #[inline(always)]
+    pub(in crate::queue) fn take_short(&mut self, received: Received, least: u32, lengths: u32) -> Option<Place> {
+        const ONE: u32 = 1 << 16;
+        // One comparison, as the number of strides is in the upper half.
+        if received.counter != self.used as u16 || received.byte_count.wrapping_sub(ONE + least) >= lengths {
+            return None;
+        }
+        let (start, len) = (self.start, received.byte_count & 0xffff);
+        (self.used, self.start) = (self.used + 1, start + self.stride);
+        Some(Place { start, len })
+    }
+
     /// Takes the packet of a completion of this queue that succeeded: where it is in the buffer. `None`
     /// for whatever has to be looked at more closely by [`StridingReceiveQueue::take`]: one outside the strides, or not
     /// where it is expected, the last of the buffer, and no packet at all. Nothing changes then.
@@ -294,5 +321,51 @@ impl StridingRing {
 impl Drop for StridingReceiveQueue {
     fn drop(&mut self) {
         self.object.release_receive_ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Byte counts near those that matter, and any others.
+    fn byte_count() -> impl Strategy<Value = u32> {
+        let near = (0u32..4, prop_oneof![0u32..70, 0xffc0u32..=0xffff]);
+        prop_oneof![near.prop_map(|(strides, len)| strides << 16 | len), any::<u32>()]
+    }
+
+    fn state(run: &Run, place: Option<Place>) -> (u32, u32, Option<(u32, u32)>) {
+        (run.used, run.start, place.map(|place| (place.start, place.len)))
+    }
+
+    proptest! {
+        // Whatever a card says of a packet: what is taken by one comparison would be taken by all of them, too.
+        #[test]
+        fn a_short_packet_is_taken_as_any_other(
+            byte_count in byte_count(),
+            counter in prop_oneof![Just(5u16), any::<u16>()],
+            shift in prop_oneof![Just(0u32), Just(2)],
+            least in 1u32..20,
+            longest in prop_oneof![15u32..80, Just(9000), Just(u32::MAX - 1)],
+        ) {
+            let run = Run { used: 5, count: 512, start: 5 * 64 + shift, stride: 64, shift };
+            let received = Received { byte_count, counter };
+            let (mut short, mut any) = (run, run);
+            let lengths = run.short_lengths(least, longest);
+            let (found, expected) = (short.take_short(received, least, lengths), any.take(received));
+            let is_short = byte_count >> 16 == 1 && (least..=longest).contains(&(byte_count & 0xffff));
+            if is_short {
+                prop_assert_eq!(state(&short, found), state(&any, expected));
+            } else {
+                prop_assert_eq!(state(&short, found), state(&run, None));
+            }
+        }
+    }
+
+    #[test]
+    fn short_packets_end_before_the_last_stride() {
+        let run = |used| Run { used, count: 8, start: 0, stride: 64, shift: 0 };
+        assert_eq!([0, 5, 6, 7, 8].map(|used| run(used).most_short()), [7, 2, 1, 0, 0]);
     }
 }

@@ -8,8 +8,8 @@ use uar::SendDoorbell;
 
 use super::ring::{Room, SendRing};
 use super::service::Service;
-use super::wqe::{Head, Request, Size, WrFlags};
-use super::{SendBatch, SendQueue, has_no_data};
+use super::wqe::{Elements, Head, One, Request, Size, WrFlags};
+use super::{SendBatch, SendQueue};
 use crate::memory::DataSegment;
 use crate::objects::{
     AnyDoorbell, ETHERNET, FrameLimits, Leased, RingPermit, SERVICE_VLAN, SendLimits, Sq, SqIdentity, VLAN, VlanTag,
@@ -243,13 +243,19 @@ impl Frames {
         Ok(())
     }
 
-    /// As [`check`](Self::check), where an element of `len` bytes follows `start` that is empty, or above `longest`:
-    /// `Ok` for the former.
-    #[cold]
-    #[inline(never)]
-    fn check_empty(self, start: &[u8], flags: FrameFlags, len: u32, longest: u32) -> Result<(), PostError> {
-        self.check(start, flags, len.into())?;
-        has_no_data(len, longest)
+    /// Whether a frame can be posted whose headers are all inlined, if the card requires any: of `inline` inlined bytes
+    /// and one element of `len` bytes, where elements have at most `longest`. Of others nothing is said.
+    // What a loop's frames have in common makes the bounds, so that each costs one comparison.
+    #[inline(always)]
+    fn takes(&self, inline: usize, flags: FrameFlags, len: u32, longest: u32) -> bool {
+        // More than the length of any element.
+        const NONE: u64 = 1 << 63;
+        let is_inlined = (inline >= self.enough) & (inline <= usize::from(self.limits.inline_bytes));
+        let is_common = (is_inlined | (self.needs_none & (inline == 0))) & self.flags.contains(flags);
+        let least = ETHERNET.saturating_sub(inline).max(1) as u64;
+        let most = (ETHERNET as u64 + self.longest_payload).saturating_sub(inline as u64).min(longest.into());
+        let lengths = (most + 1).saturating_sub(least);
+        u64::from(len).wrapping_sub(if is_common { least } else { NONE }) < lengths
     }
 
     /// Bytes of a frame of `len` bytes that must be inlined: the headers that the card requires; if any are inlined, at
@@ -354,12 +360,13 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
         let head = Start { bytes: start, flags, metadata: self.metadata, queue: self.service };
         match rest {
-            // Apart, as in `post_message`: otherwise the code for lists would be behind every element.
-            [one] if one.len.wrapping_sub(1) >= self.ring.longest => {
-                self.service.check_empty(start, flags, one.len, self.ring.longest)?;
-                self.post(request, head, ())
+            // Apart: otherwise the code for lists would be behind every element.
+            [one] if self.service.takes(start.len(), flags, one.len, self.ring.longest) => {
+                self.post_checked(request, head, One(one))
             }
-            _ => self.post_elements(request, head, rest),
+            // A copy: the caller's list need not be in memory for the frames above.
+            [one] => self.post(request, head, Elements(&[*one])),
+            _ => self.post(request, head, Elements(rest)),
         }
     }
 

@@ -277,6 +277,12 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     #[inline(always)]
     fn post(&mut self, request: Request, head: impl Head, payload: impl Payload) -> Result<(), PostError> {
         head.check(payload.bytes())?;
+        self.post_checked(request, head, payload)
+    }
+
+    /// As [`post`](Self::post), where `head` can be followed by that payload.
+    #[inline(always)]
+    fn post_checked(&mut self, request: Request, head: impl Head, payload: impl Payload) -> Result<(), PostError> {
         let size = self.size(1 + head.segments() + payload.segments(self.ring)?)?;
         let control = self.ring.write(self.next, size, request, head, payload);
         self.add(size, control);

@@ -369,18 +369,20 @@ struct Fill {
     index: u32,
     next: usize,
     end: usize,
-    /// The last work request that is full, and its first eight bytes as in memory.
-    last: Option<(u32, Size)>,
-    control: u64,
-    /// Work requests that are full.
+    /// Work requests that are full; of the last one, if there is one: its WQEBB, its size, and its first eight bytes as
+    /// in memory. Not an option, whose fields the compiler would pass in pieces.
     count: u32,
+    last: u32,
+    size: Size,
+    control: u64,
 }
 
 impl Fill {
     /// At the end of `batch`.
     #[inline(always)]
     fn new<D: SendDoorbell>(batch: &SendBatch<'_, D, Frames>) -> Self {
-        let none = Fill { index: batch.next, next: HEADS, end: 0, last: None, control: 0, count: 0 };
+        let none =
+            Fill { index: batch.next, next: HEADS, end: 0, count: 0, last: batch.next, size: Size::of(0), control: 0 };
         none.open(batch.ring, Space::of(batch))
     }
 
@@ -415,13 +417,13 @@ impl Fill {
             let flags = flags(self.index.wrapping_add(size.wqebbs.into()));
             let control = request.write_start(batch.ring, self.index, size, flags);
             self = self.pass(size, control);
-        } else if let Some((index, size)) = self.last {
+        } else if self.count != 0 {
             let flags = flags(self.index);
             // It may wrap.
-            batch.ring.write(index, size, request.request(flags), request.offloads(), ());
+            batch.ring.write(self.last, self.size, request.request(flags), request.offloads(), ());
         }
-        if let Some((_, size)) = self.last {
-            (batch.next, batch.last, batch.control) = (self.index, size.wqebbs, self.control);
+        if self.count != 0 {
+            (batch.next, batch.last, batch.control) = (self.index, self.size.wqebbs, self.control);
             batch.posted += self.count;
         }
     }
@@ -429,8 +431,8 @@ impl Fill {
     /// Goes on behind a work request.
     #[inline(always)]
     fn pass(self, size: Size, control: u64) -> Self {
-        let (index, last) = (self.index.wrapping_add(size.wqebbs.into()), Some((self.index, size)));
-        Fill { index, next: HEADS, last, control, count: self.count + 1, ..self }
+        let index = self.index.wrapping_add(size.wqebbs.into());
+        Fill { index, next: HEADS, count: self.count + 1, last: self.index, size, control, ..self }
     }
 }
 
@@ -604,6 +606,28 @@ impl Pointing {
         result
     }
 
+    /// Stores the next frames, at most as many as there is [`room`](Self::room) for, of at least `ETHERNET` and at most
+    /// [`longest`](Self::longest) bytes.
+    #[inline(always)]
+    pub(in crate::queue) fn frames<'w, D: SendDoorbell>(
+        &self,
+        batch: &'w mut SendBatch<'_, D, Frames>,
+    ) -> FrameSegments<'w> {
+        FrameSegments { ring: batch.ring, segments: self.segments, element: self.element }
+    }
+
+    /// Goes on after the frames that [`frames`](Self::frames) has stored.
+    #[inline(always)]
+    pub(in crate::queue) fn go_on(&mut self, segments: Segments) {
+        self.segments = segments;
+    }
+
+    /// Most bytes of a frame.
+    #[inline(always)]
+    pub(in crate::queue) fn longest(&self) -> usize {
+        ETHERNET + self.longest_payload
+    }
+
     /// Begins another work request, if that which is filled has no room.
     #[inline(always)]
     fn make_room<D: SendDoorbell>(&mut self, batch: &mut SendBatch<'_, D, Frames>) -> Result<(), PostError> {
@@ -625,6 +649,27 @@ impl Pointing {
     #[inline(always)]
     pub(in crate::queue) fn end<D: SendDoorbell>(self, batch: &mut SendBatch<'_, D, Frames>, signalled: bool) {
         self.filled().end(batch, self.request, signalled);
+    }
+}
+
+/// Segments of frames that are sent in place, stored one after the other.
+pub(in crate::queue) struct FrameSegments<'w> {
+    ring: &'w mut SendRing,
+    segments: Segments,
+    element: u64,
+}
+
+impl FrameSegments<'_> {
+    /// Stores the segment of a frame of `len` bytes at `addr`, for which there is room.
+    #[inline(always)]
+    pub(in crate::queue) fn push(&mut self, addr: u64, len: u32) {
+        self.ring.store_next(&mut self.segments, Elements::with(self.element, addr, len));
+    }
+
+    /// Those that are not stored.
+    #[inline(always)]
+    pub(in crate::queue) fn left(self) -> Segments {
+        self.segments
     }
 }
 

@@ -177,7 +177,7 @@ impl SendRing {
 
 /// Segments of a WQE that are stored one after the other, by [`SendRing::store_next`].
 #[derive(Clone, Copy)]
-pub(super) struct Segments {
+pub(in crate::queue) struct Segments {
     next: NonNull<[u64; 2]>,
     end: NonNull<[u64; 2]>,
 }
