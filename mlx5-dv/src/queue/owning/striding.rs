@@ -456,19 +456,32 @@ impl<C: Receives> StridingQueue<C> {
     }
 
     /// Stores in `places` where the next frames are that [`Run`] is for, at most `most`. They are not taken yet.
+    #[inline(always)]
+    fn look(&mut self, most: usize) -> Found {
+        if most < MANY { self.look_for_few(most) } else { self.look_for_many(most) }
+    }
+
+    /// As [`look`](Self::look).
     // Its loop needs all registers.
     #[inline(never)]
-    fn look(&mut self, most: usize) -> Found {
+    fn look_for_few(&mut self, most: usize) -> Found {
         let run = self.receive.as_ref().filter(|_| !self.joins).and_then(StridingReceiveQueue::run);
         let (Some((wr_id, mut run)), Some(places)) = (run, self.places.get_mut(..most.min(MOST))) else {
             return Found::NONE;
         };
-        let mut count = 0;
-        // Most frames have one stride each, which is found with less.
-        if places.len() >= MANY {
-            let (short, lengths) = (places.len().min(run.most_short()), run.short_lengths(1, u32::MAX - 1));
-            count = self.cq.look(0, &mut places[..short], |received| run.take_short(received, 1, lengths));
-        }
+        let count = self.cq.look(0, places, |received| run.take(received));
+        Found { slab: wr_id as usize, count, used: run.used() }
+    }
+
+    /// As [`look`](Self::look): first for frames of one stride each, as most have, which are found with less.
+    #[inline(never)]
+    fn look_for_many(&mut self, most: usize) -> Found {
+        let run = self.receive.as_ref().filter(|_| !self.joins).and_then(StridingReceiveQueue::run);
+        let (Some((wr_id, mut run)), Some(places)) = (run, self.places.get_mut(..most.min(MOST))) else {
+            return Found::NONE;
+        };
+        let (short, lengths) = (places.len().min(run.most_short()), run.short_lengths(1, u32::MAX - 1));
+        let mut count = self.cq.look(0, &mut places[..short], |received| run.take_short(received, 1, lengths));
         if let Some(others @ [_, ..]) = places.get_mut(count..) {
             count += self.cq.look(count as u32, others, |received| run.take(received));
         }

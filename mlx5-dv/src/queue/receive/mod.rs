@@ -98,30 +98,6 @@ impl ReceiveRing {
         unsafe { self.wr_ids.get_unchecked_mut((index & self.mask) as usize) }
     }
 
-    /// Posts a receive at `index`, whose WQE `store` fills. Returns the next index.
-    #[inline(always)]
-    fn post(&mut self, index: u32, wr_id: u64, store: impl FnOnce(&Wqes, u32)) -> Result<u32, Full> {
-        if index == self.end {
-            return Err(Full);
-        }
-        store(&self.wqes, index & self.mask);
-        *self.wr_id(index) = wr_id;
-        Ok(index.wrapping_add(1))
-    }
-
-    /// The `wr_id` of the receive of `work`, which is retired, if that is the oldest in flight. Nothing is said of
-    /// others.
-    #[inline(always)]
-    fn retire_next(&mut self, work: &Work) -> Option<u64> {
-        let first = self.retired();
-        let is_next = work.side == Side::Receive && work.qpn == self.qpn && work.index == first;
-        if !is_next || first == self.producer as u16 {
-            return None;
-        }
-        self.end = self.end.wrapping_add(1);
-        Some(*self.wr_id(first.into()))
-    }
-
     /// See [`ReceiveQueue::retire`].
     #[inline(always)]
     pub(super) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
@@ -206,19 +182,9 @@ impl<O: ReceiveRingOwner> ReceiveQueue<O> {
     /// [`RetireError`] for a completion of another queue, or of another receive than the oldest. Nothing changes.
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
-        match self.ring.retire_next(work) {
-            Some(wr_id) => Ok(wr_id),
-            None => self.retire_other(*work),
-        }
-    }
-
-    /// As [`retire`](Self::retire), of a completion that names another queue, or is not of the oldest receive.
-    #[cold]
-    #[inline(never)]
-    fn retire_other(&mut self, work: Work) -> Result<u64, RetireError> {
-        match self.ring.retire(&work) {
+        match self.ring.retire(work) {
             Err(RetireError::OtherQueue { .. }) if self.object.takes_tags() => {
-                self.ring.retire(&Work { qpn: self.ring.qpn, ..work })
+                self.ring.retire(&Work { qpn: self.ring.qpn, ..*work })
             }
             retired => retired,
         }
@@ -278,23 +244,26 @@ impl ReceiveBatch<'_> {
                 // SAFETY: `post` returns WQEs of the ring, which have room for that element.
                 unsafe { wqes.store_element(place, 0, one) }
             }),
-            // A copy: the caller's list need not be in memory for the receives above.
-            [one] => self.post_list(wr_id, &[*one]),
-            _ => self.post_list(wr_id, elements),
+            _ => {
+                self.ring.wqes.check(elements)?;
+                self.post(wr_id, |wqes, place| {
+                    // SAFETY: `post` returns WQEs of the ring; the elements were checked.
+                    unsafe { wqes.store_list(place, 0, elements) }
+                })
+            }
         }
-    }
-
-    /// As [`receive`](Self::receive), for any list.
-    #[inline(always)]
-    fn post_list(&mut self, wr_id: u64, elements: &[DataSegment]) -> Result<(), PostError> {
-        self.next = post_list(self.ring, self.next, wr_id, elements)?;
-        Ok(())
     }
 
     /// Posts a receive whose WQE `store` fills.
     #[inline(always)]
     fn post(&mut self, wr_id: u64, store: impl FnOnce(&Wqes, u32)) -> Result<(), PostError> {
-        self.next = self.ring.post(self.next, wr_id, store)?;
+        let index = self.next;
+        if index == self.ring.end {
+            return Err(Full.into());
+        }
+        store(&self.ring.wqes, index & self.ring.mask);
+        *self.ring.wr_id(index) = wr_id;
+        self.next = index.wrapping_add(1);
         Ok(())
     }
 
@@ -325,18 +294,6 @@ impl ReceiveBatch<'_> {
         barrier::to_device();
         self.ring.record.post(self.next as u16);
     }
-}
-
-/// Posts a receive of any `elements` at `index`, and returns the next index.
-// Not inlined: loops that post receives of one element keep their registers.
-#[inline(never)]
-fn post_list(ring: &mut ReceiveRing, index: u32, wr_id: u64, elements: &[DataSegment]) -> Result<u32, PostError> {
-    ring.wqes.check(elements)?;
-    let next = ring.post(index, wr_id, |wqes, place| {
-        // SAFETY: `post` returns WQEs of the ring; the elements were checked.
-        unsafe { wqes.store_list(place, 0, elements) }
-    })?;
-    Ok(next)
 }
 
 #[cfg(test)]
