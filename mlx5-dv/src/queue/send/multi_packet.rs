@@ -369,20 +369,18 @@ struct Fill {
     index: u32,
     next: usize,
     end: usize,
-    /// Work requests that are full; of the last one, if there is one: its WQEBB, its size, and its first eight bytes as
-    /// in memory. Not an option, whose fields the compiler would pass in pieces.
-    count: u32,
-    last: u32,
-    size: Size,
+    /// The last work request that is full, and its first eight bytes as in memory.
+    last: Option<(u32, Size)>,
     control: u64,
+    /// Work requests that are full.
+    count: u32,
 }
 
 impl Fill {
     /// At the end of `batch`.
     #[inline(always)]
     fn new<D: SendDoorbell>(batch: &SendBatch<'_, D, Frames>) -> Self {
-        let none =
-            Fill { index: batch.next, next: HEADS, end: 0, count: 0, last: batch.next, size: Size::of(0), control: 0 };
+        let none = Fill { index: batch.next, next: HEADS, end: 0, last: None, control: 0, count: 0 };
         none.open(batch.ring, Space::of(batch))
     }
 
@@ -417,13 +415,13 @@ impl Fill {
             let flags = flags(self.index.wrapping_add(size.wqebbs.into()));
             let control = request.write_start(batch.ring, self.index, size, flags);
             self = self.pass(size, control);
-        } else if self.count != 0 {
+        } else if let Some((index, size)) = self.last {
             let flags = flags(self.index);
             // It may wrap.
-            batch.ring.write(self.last, self.size, request.request(flags), request.offloads(), ());
+            batch.ring.write(index, size, request.request(flags), request.offloads(), ());
         }
-        if self.count != 0 {
-            (batch.next, batch.last, batch.control) = (self.index, self.size.wqebbs, self.control);
+        if let Some((_, size)) = self.last {
+            (batch.next, batch.last, batch.control) = (self.index, size.wqebbs, self.control);
             batch.posted += self.count;
         }
     }
@@ -431,8 +429,8 @@ impl Fill {
     /// Goes on behind a work request.
     #[inline(always)]
     fn pass(self, size: Size, control: u64) -> Self {
-        let index = self.index.wrapping_add(size.wqebbs.into());
-        Fill { index, next: HEADS, count: self.count + 1, last: self.index, size, control, ..self }
+        let (index, last) = (self.index.wrapping_add(size.wqebbs.into()), Some((self.index, size)));
+        Fill { index, next: HEADS, last, control, count: self.count + 1, ..self }
     }
 }
 
