@@ -426,8 +426,8 @@ impl ForwardBatch<'_> {
         Ok(count)
     }
 
-    /// As [`forward`](Self::forward), as far as the frames have one stride each, are in the buffer of the frame before but
-    /// not its last one, and there is room for them in one work request.
+    /// As [`forward`](Self::forward), as far as the frames have one stride each, are in the buffer of the frame before
+    /// but not its last one, and there is room for them in one work request.
     // Its loop needs all registers.
     #[inline(never)]
     fn forward_short<C: Receives>(
