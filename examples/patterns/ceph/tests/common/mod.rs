@@ -114,7 +114,7 @@ impl Lines for MemoryLines {
     }
 }
 
-/// Two cards and a cable, which loses `loss` of a million frames, and doubles and reorders half as many.
+/// Two cards and a cable.
 pub struct Pair {
     pub world: World,
     pub cards: [Arc<SteppedCard>; 2],
@@ -123,9 +123,13 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// A cable that loses `loss` of a million frames, and doubles and reorders half as many.
     pub fn new(seed: u64, loss: u32) -> Self {
+        Self::with(seed, Conditions { loss, duplication: loss / 2, reordering: loss / 2, ..Conditions::default() })
+    }
+
+    pub fn with(seed: u64, conditions: Conditions) -> Self {
         let world = World::new(seed);
-        let conditions = Conditions { loss, duplication: loss / 2, reordering: loss / 2, ..Conditions::default() };
         let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], conditions).unwrap();
         let devices = cards.each_ref().map(|card| world.open(card).unwrap());
         Pair { world, cards, devices, lines: MemoryLines::pair() }
