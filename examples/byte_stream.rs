@@ -8,7 +8,6 @@
 //! When half of the ring was read, its address goes to the other end's list of targets, with a new credit: the number
 //! of messages that may be sent in all.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, RemoteAddress};
 use mlx5_examples::managed::{self, EndOptions, PATIENCE};
 use mlx5_examples::pingpong::Failure;
+use mlx5_examples::rsockets::{CREDIT, Greeting, Incoming, Message, Owed, RING, TARGET, TARGETS, Target};
 use mlx5_open::program;
 
 /// How long no byte may move.
@@ -88,105 +88,11 @@ fn tell(options: &Options, begin: Instant) {
     println!("{bytes} bytes went each way, and came unchanged, in {seconds:.2} seconds");
 }
 
-/// Bytes of the ring that the other end writes, in two halves.
-const RING: usize = 1 << 17;
-/// Entries of the list of targets that the other end writes, and bytes of each: address (8), key (4), length (4), in
-/// the byte order that this end asked for.
-const TARGETS: usize = 2;
-const TARGET: usize = 16;
-/// Messages that the other end may send before it gets new credit.
-const CREDIT: u16 = 384;
 /// Receives beyond that, for control messages.
 const CONTROL: usize = 8;
 /// Send buffers, and bytes of each.
 const CHUNKS: usize = 16;
 const CHUNK: usize = 8192;
-
-/// Immediate data: what a message is, above [`NUMBER_BITS`], and a number. rsocket.c `RS_OP_DATA`, `RS_OP_SGL`,
-/// `RS_OP_CTRL`.
-const DATA: u32 = 0;
-const CREDITS: u32 = 4;
-const CONTROL_MESSAGE: u32 = 7;
-/// Number of a control message: the sender closes the stream. rsocket.c `RS_CTRL_DISCONNECT`.
-const DISCONNECT: u32 = 0;
-
-const NUMBER_BITS: u32 = 29;
-
-fn immediate(what: u32, number: u32) -> u32 {
-    what << NUMBER_BITS | number
-}
-
-/// Memory of the other end.
-#[derive(Debug, Clone, Copy)]
-struct Target {
-    address: RemoteAddress,
-    len: usize,
-}
-
-impl Target {
-    fn read(bytes: [u8; TARGET], is_big_endian: bool) -> Self {
-        let all = u128::from_be_bytes(bytes);
-        let (addr, rkey, len) = in_order((all >> 64) as u64, (all >> 32) as u32, all as u32, is_big_endian);
-        Target { address: RemoteAddress { addr, rkey }, len: len as usize }
-    }
-
-    fn bytes(self, is_big_endian: bool) -> [u8; TARGET] {
-        let (addr, rkey, len) = in_order(self.address.addr, self.address.rkey, self.len as u32, is_big_endian);
-        (u128::from(addr) << 64 | u128::from(rkey) << 32 | u128::from(len)).to_be_bytes()
-    }
-
-    /// What is behind the first `bytes`. The other end says any address: its card refuses what is none of its memory.
-    fn behind(self, bytes: usize) -> Self {
-        let address = RemoteAddress { addr: self.address.addr.wrapping_add(bytes as u64), ..self.address };
-        Target { address, len: self.len - bytes }
-    }
-}
-
-/// The numbers of a target between this program and big-endian bytes.
-fn in_order(addr: u64, rkey: u32, len: u32, is_big_endian: bool) -> (u64, u32, u32) {
-    if is_big_endian { (addr, rkey, len) } else { (addr.swap_bytes(), rkey.swap_bytes(), len.swap_bytes()) }
-}
-
-/// What ends tell each other when they connect: rsocket.c `struct rs_conn_data`, its numbers big-endian.
-struct Greeting {
-    /// Whether its targets are to be written big-endian.
-    is_big_endian: bool,
-    credit: u16,
-    /// Its list of targets, with the number of entries as length.
-    list: Target,
-    /// The first half of its ring.
-    ring: Target,
-}
-
-impl Greeting {
-    const BYTES: usize = 8 + 2 * TARGET;
-    const VERSION: u8 = 1;
-    /// `RS_CONN_FLAG_NET`.
-    const BIG_ENDIAN: u8 = 1;
-
-    fn bytes(&self) -> Vec<u8> {
-        let flags = if self.is_big_endian { Self::BIG_ENDIAN } else { 0 };
-        let [high, low] = self.credit.to_be_bytes();
-        [&[Self::VERSION, flags, high, low, 0, 0, 0, 0][..], &self.list.bytes(true), &self.ring.bytes(true)].concat()
-    }
-
-    fn read(bytes: &[u8]) -> Result<Self, Failure> {
-        let greeting: &[u8; Self::BYTES] =
-            bytes.first_chunk().ok_or("the other end has no rsocket: it says too little")?;
-        let [version, flags, high, low, _, _, _, _, targets @ ..] = *greeting;
-        if version != Self::VERSION {
-            return Err(format!("the other end has rsockets of version {version}, not {}", Self::VERSION).into());
-        }
-        let (list, ring) = targets.split_at(TARGET);
-        let target = |bytes: &[u8]| Ok::<_, Failure>(Target::read(bytes.try_into()?, true));
-        Ok(Greeting {
-            is_big_endian: flags & Self::BIG_ENDIAN != 0,
-            credit: u16::from_be_bytes([high, low]),
-            list: target(list)?,
-            ring: target(ring)?,
-        })
-    }
-}
 
 /// One end of a stream.
 struct RSocket {
@@ -221,20 +127,10 @@ struct Sending {
 
 /// The state of what is received.
 struct Receiving {
-    /// Where in the ring the next byte is to be read.
-    at: usize,
-    /// Bytes of messages that have come, and are not read.
-    messages: VecDeque<usize>,
-    /// Messages read, modulo 2^16, and those since the last credit.
-    read: u16,
-    uncredited: u16,
-    /// Bytes read that are not the other end's target again. Its first half is the first target.
-    free: usize,
-    /// The other end's list of targets, its byte order, and the entry to write next. As there are two, it is also the
-    /// number of the half of the ring that goes there.
+    ring: Incoming,
+    /// The other end's list of targets, and its byte order.
     list: Target,
     is_big_endian: bool,
-    entry: usize,
     pattern: u8,
 }
 
@@ -267,17 +163,7 @@ impl RSocket {
             chunks,
             notes,
             sending: Sending { target: none, entry: 1, sent: 0, credit: 0, pattern: 0 },
-            receiving: Receiving {
-                at: 0,
-                messages: VecDeque::new(),
-                read: 0,
-                uncredited: 0,
-                free: RING / 2,
-                list: none,
-                is_big_endian: false,
-                entry: 1,
-                pattern: 0,
-            },
+            receiving: Receiving { ring: Incoming::default(), list: none, is_big_endian: false, pattern: 0 },
             is_closed: false,
             is_disconnected: false,
         })
@@ -296,9 +182,6 @@ impl RSocket {
         let greeting = Greeting::read(private_data)?;
         (self.sending.target, self.sending.credit) = (greeting.ring, greeting.credit);
         (self.receiving.list, self.receiving.is_big_endian) = (greeting.list, greeting.is_big_endian);
-        if self.receiving.list.len < TARGETS {
-            return Err("the other end has no room for two targets".into());
-        }
         let (rtr, rts) = self.manager.attributes(id)?;
         self.connection.connect_by(&rtr, &rts)?;
         self.id = Some(id);
@@ -336,7 +219,7 @@ impl RSocket {
                 *byte = self.sending.pattern;
                 self.sending.pattern = self.sending.pattern.wrapping_add(1);
             }
-            self.connection.write_imm(chunk, target.address, immediate(DATA, len as u32))?;
+            self.connection.write_imm(chunk, target.address, Message::Data(len as u32).immediate())?;
             (self.sending.target, self.sending.sent) = (target.behind(len), self.sending.sent.wrapping_add(1));
             (left, since) = (left - len, Instant::now());
         }
@@ -376,22 +259,22 @@ impl RSocket {
         let (mut left, mut since) = (bytes, Instant::now());
         while left > 0 {
             self.turn(&mut since)?;
-            let Some(&message) = self.receiving.messages.front() else {
+            let Some(next) = self.receiving.ring.next(left) else {
                 if self.is_closed {
                     return Err(format!("the other end closed the stream {left} bytes early").into());
                 }
                 continue;
             };
-            let len = left.min(message).min(RING - self.receiving.at);
+            let len = next.len();
             let mut came = vec![0; len];
-            self.region.read(self.receiving.at, &mut came);
+            self.region.read(next.start, &mut came);
             for byte in came {
                 if byte != self.receiving.pattern {
                     return Err(format!("byte {} came changed", bytes - left).into());
                 }
                 self.receiving.pattern = byte.wrapping_add(1);
             }
-            self.receiving.took(len);
+            self.receiving.ring.took(len);
             (left, since) = (left - len, Instant::now());
         }
         Ok(())
@@ -431,37 +314,31 @@ impl RSocket {
         // The first message may overtake the RTU.
         self.manager.communication_established(self.id.ok_or("not connected")?)?;
         self.connection.receive(buffer)?;
-        let (what, number) = (imm >> NUMBER_BITS, imm & ((1 << NUMBER_BITS) - 1));
-        match what {
-            DATA => self.receiving.messages.push_back(number as usize),
-            CREDITS => self.sending.credit = number as u16,
-            CONTROL_MESSAGE if number == DISCONNECT => self.is_closed = true,
-            CONTROL_MESSAGE => {}
-            other => return Err(format!("a message of kind {other}, which was not agreed on").into()),
+        match Message::read(imm)? {
+            Message::Data(bytes) => self.receiving.ring.came(bytes)?,
+            Message::Credit(credit) => self.sending.credit = credit,
+            Message::Disconnect => self.is_closed = true,
+            Message::Control(_) => {}
         }
         Ok(())
     }
 
-    /// Makes a half of the ring that was read the other end's next target, and renews its credit.
+    /// Tells the other end of a half of the ring that was read, which is its target again, and renews its credit.
     fn give_credit(&mut self) -> Result<(), Failure> {
-        let has_half = self.receiving.free >= RING / 2;
-        if self.is_closed || !has_half && self.receiving.uncredited < CREDIT / 2 {
+        if self.is_closed || self.notes.is_empty() {
             return Ok(());
         }
+        let Some(Owed { half, entry, credit }) = self.receiving.ring.owed() else { return Ok(()) };
         let Some(mut note) = self.notes.pop() else { return Ok(()) };
-        let Receiving { list, entry, is_big_endian, read, .. } = self.receiving;
-        note.set_len(if has_half { TARGET } else { 0 });
-        if has_half {
-            let target = Target { address: self.region.remote_at(entry * RING / TARGETS), len: RING / 2 };
+        let Receiving { list, is_big_endian, .. } = self.receiving;
+        note.set_len(if half.is_some() { TARGET } else { 0 });
+        if let Some(half) = half {
+            let target = Target { address: self.region.remote_at(half * RING / TARGETS), len: RING / 2 };
             note.as_mut_slice().copy_from_slice(&target.bytes(is_big_endian));
-            self.receiving.free -= RING / 2;
-            self.receiving.entry = (entry + 1) % TARGETS;
         }
-        self.receiving.uncredited = 0;
         let addr = list.address.addr.wrapping_add((entry * TARGET) as u64);
         let remote = RemoteAddress { addr, ..list.address };
-        let credit = read.wrapping_add(CREDIT);
-        self.connection.write_imm(note, remote, immediate(CREDITS, credit.into()))?;
+        self.connection.write_imm(note, remote, Message::Credit(credit).immediate())?;
         Ok(())
     }
 
@@ -475,7 +352,7 @@ impl RSocket {
             }
         };
         note.set_len(0);
-        self.connection.write_imm(note, self.receiving.list.address, immediate(CONTROL_MESSAGE, DISCONNECT))?;
+        self.connection.write_imm(note, self.receiving.list.address, Message::Disconnect.immediate())?;
         while self.connection.in_flight().0 > 0 && !self.is_closed {
             self.turn(&mut since)?;
         }
@@ -501,19 +378,5 @@ impl RSocket {
         }
         println!("disconnected");
         Ok(())
-    }
-}
-
-impl Receiving {
-    /// `len` bytes of the first message were read.
-    fn took(&mut self, len: usize) {
-        (self.at, self.free) = ((self.at + len) % RING, self.free + len);
-        let Some(message) = self.messages.front_mut() else { return };
-        *message -= len;
-        if *message == 0 {
-            self.messages.pop_front();
-            self.read = self.read.wrapping_add(1);
-            self.uncredited += 1;
-        }
     }
 }

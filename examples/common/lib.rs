@@ -4,4 +4,5 @@ pub mod exchange;
 pub mod host;
 pub mod managed;
 pub mod pingpong;
+pub mod rsockets;
 pub mod stack;
