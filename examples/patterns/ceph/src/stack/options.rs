@@ -56,7 +56,8 @@ impl Default for StackOptions {
 
 impl StackOptions {
     /// Attributes as `src/msg/async/rdma/Infiniband.cc` has them (`modify_qp_to_rtr`, `modify_qp_to_rts`): the other
-    /// end has the same, whatever the port can.
+    /// end has the same, whatever the port can. The timers are those of Ceph's first versions, 67 and 0.64 ms. Ceph
+    /// 18.2 writes 0x12 for both, 1.07 s and 5.12 ms: what a lost frame costs that no NAK tells of.
     pub(super) fn hub(&self) -> HubOptions {
         let mut each = ConnectionOptions::default();
         // One more than is used: the beacon always has room.
