@@ -15,7 +15,7 @@ struct connection {
 static struct connection table[PLACES];
 static struct connection *turn[POSTS]; /* those of a round */
 
-/* The place of `qp_num`, or the empty one where it would be. Numbers are given out in order, so that they hardly meet. */
+/* The place of `qp_num`, or the empty one where it would be. Numbers are given out in order: they hardly meet. */
 ALWAYS struct connection *find_connection(uint32_t qp_num)
 {
 	unsigned at = qp_num % PLACES;

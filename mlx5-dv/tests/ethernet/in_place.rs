@@ -255,10 +255,12 @@ fn frames_are_received_and_sent_back_by_one_call_in_their_order() {
     let mut there = Reflector::with(&sim, Strides::new(64, 64).two_byte_shift(), 4);
     for round in 0..60usize {
         // With the shift 62 bytes fill a stride.
-        let len = |number: usize| if (number * 7 + round) % 11 == 0 { 150 + number } else { 59 + (number + round) % 5 };
+        let len = |number: usize| {
+            if (number * 7 + round).is_multiple_of(11) { 150 + number } else { 59 + (number + round) % 5 }
+        };
         let frames: Vec<_> =
             (0..round % 30 + 1).map(|number| there_and_back(&here, &there, round + number, len(number))).collect();
-        let rejected = |number: usize| (number + round) % 5 == 0;
+        let rejected = |number: usize| (number + round).is_multiple_of(5);
         here.post((0..frames.len()).filter(|number| !rejected(*number)).count());
         frames.iter().for_each(|[sent, _]| here.send(sent));
         let (mut seen, mut number) = (0, 0);

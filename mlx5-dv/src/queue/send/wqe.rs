@@ -386,9 +386,10 @@ struct Start {
 // The ring remembers it here, where the compiler may know whether it wraps.
 #[inline(always)]
 fn fill(mut room: Room<'_>, start: Start, head: impl Head, payload: impl Payload) {
-    room.store(0, start.control);
+    // The control segment last: its two words need fewer registers than what the others are made of.
     head.store(&mut room, 1);
     payload.store(&mut room, 1 + head.segments());
+    room.store(0, start.control);
     room.remember(start.wr_id, start.wqebbs);
 }
 
