@@ -390,17 +390,22 @@ fn sent(cqe: &Cqe) -> Completion {
     completion(cqe, Side::Send, Operation::Sent(opcode))
 }
 
+/// What a receive that succeeded has received; `None` for any other CQE.
+#[inline(always)]
+fn received(cqe: &Cqe) -> Option<Operation> {
+    match cqe.opcode() {
+        CqeOpcode::ResponderSend => Some(Operation::Received),
+        CqeOpcode::ResponderSendImm => Some(Operation::ReceivedImm(cqe.immediate())),
+        CqeOpcode::ResponderWriteImm => Some(Operation::WrittenImm(cqe.immediate())),
+        CqeOpcode::ResponderSendInval => Some(Operation::ReceivedInvalidate(cqe.immediate())),
+        _ => None,
+    }
+}
+
 /// Decodes the CQE of a receive that succeeded; `None` for any other.
 #[inline(always)]
 pub(in crate::queue) fn decode_received(cqe: &Cqe) -> Option<Completion> {
-    let operation = match cqe.opcode() {
-        CqeOpcode::ResponderSend => Operation::Received,
-        CqeOpcode::ResponderSendImm => Operation::ReceivedImm(cqe.immediate()),
-        CqeOpcode::ResponderWriteImm => Operation::WrittenImm(cqe.immediate()),
-        CqeOpcode::ResponderSendInval => Operation::ReceivedInvalidate(cqe.immediate()),
-        _ => return None,
-    };
-    Some(completion(cqe, Side::Receive, operation))
+    received(cqe).map(|operation| completion(cqe, Side::Receive, operation))
 }
 
 /// Decodes a CQE. Never panics, for any bytes.
@@ -411,7 +416,8 @@ pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
         return Ok(sent(cqe));
     }
     // By value: a reference would force the copy into memory on the success path, too.
-    decode_received(cqe).ok_or_else(|| decode_error(*cqe))
+    let Some(operation) = received(cqe) else { return Err(decode_error(*cqe)) };
+    Ok(completion(cqe, Side::Receive, operation))
 }
 
 /// As [`decode`], of a queue of frames.
