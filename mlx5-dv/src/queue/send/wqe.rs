@@ -386,10 +386,17 @@ struct Start {
 // The ring remembers it here, where the compiler may know whether it wraps.
 #[inline(always)]
 fn fill(mut room: Room<'_>, start: Start, head: impl Head, payload: impl Payload) {
-    // The control segment last: its two words need fewer registers than what the others are made of.
+    // The control segment last: its two words need fewer registers than what the others are made of. Long heads are
+    // copied from memory, and need none.
+    let is_long = head.segments() > 2;
+    if is_long {
+        room.store(0, start.control);
+    }
     head.store(&mut room, 1);
     payload.store(&mut room, 1 + head.segments());
-    room.store(0, start.control);
+    if !is_long {
+        room.store(0, start.control);
+    }
     room.remember(start.wr_id, start.wqebbs);
 }
 
