@@ -1,5 +1,6 @@
 //! The driver over a socket, on a software card in another process, which is then killed.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -46,7 +47,8 @@ impl Model {
             .unwrap();
         let model = Model { child, directory };
         let begin = Instant::now();
-        while !model.socket().exists() {
+        // The file is there before anybody listens.
+        while UnixStream::connect(model.socket()).is_err() {
             assert!(begin.elapsed() < SOON, "the model does not serve");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -216,12 +216,18 @@ fn nothing_comes_back_of_unreported_sends_but_their_errors() {
         }
         assert_eq!(a.in_flight(), (0, 0));
         // The card may not have reported the last yet.
-        let sent = loop {
+        let reported = |a: &mut Connection| loop {
             match a.send_inline(b"reported") {
                 Ok(sent) => break sent,
                 Err(_) => assert!(a.poll().unwrap().is_none()),
             }
         };
+        // That they came does not say that they are acknowledged. Once this one is, so are they.
+        b.receive(buffer).unwrap();
+        let sent = reported(&mut a);
+        assert_eq!(wait(&mut a, 1)[0].ticket, sent);
+        let buffer = b.wait(SOON).unwrap().buffer;
+        let sent = reported(&mut a);
         a.queue_pair().to_error().unwrap();
         let mut done = wait(&mut a, 1);
         for _ in 0..=depth / 4 {
