@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ReceiveQueue, ReceiveRing};
 use crate::objects::{RingPermit, Rq};
-use crate::queue::completion::decode::{Completion, Side, Work, WorkError, user_index_of, work_of};
+use crate::queue::completion::decode::{Completion, Side, WorkError, user_index_of, work_of};
 use crate::queue::error::RetireError;
 
 /// The queue of an [`Rq`]. Used by one thread: not `Sync`, and all methods take `&mut self`. Each receive takes one
@@ -32,10 +32,10 @@ impl ReceiveQueue<Rq> {
     /// As there.
     #[inline]
     pub fn take<C: AsRef<Completion>>(&mut self, result: &Result<C, WorkError>) -> Result<u64, RetireError> {
-        let (work, own) = (work_of(result), self.ring.qpn);
+        let work = work_of(result);
         match self.rq().user_index() {
-            Some(index) if index == user_index_of(result) => self.ring.retire(&Work { qpn: own, ..work }),
-            Some(_) => Err(RetireError::OtherQueue { work, side: Side::Receive, qpn: own }),
+            Some(index) if index == user_index_of(result) => self.ring.retire(&work, || true),
+            Some(_) => Err(RetireError::OtherQueue { work, side: Side::Receive, qpn: self.ring.qpn }),
             None => self.retire(&work),
         }
     }

@@ -22,8 +22,8 @@ use wqe::Wqes;
 
 /// The ring's fields: one cache line.
 ///
-/// Indices count WQEs; the card knows their low 16 bits. WQEs before `producer` are posted, WQEs before `end` may be:
-/// the ring never holds more than 2^15.
+/// Indices count WQEs; the card knows their low 16 bits. WQEs from `retired` to `producer` are in flight: never more
+/// than the ring has, at most 2^15.
 pub(super) struct ReceiveRing {
     wqes: Wqes,
     record: ReceiveRecord,
@@ -31,8 +31,8 @@ pub(super) struct ReceiveRing {
     /// Number of WQEs minus one.
     mask: u32,
     producer: u32,
-    /// The index one ring length behind the oldest WQE in flight.
-    end: u32,
+    /// Index of the oldest receive in flight, if any.
+    retired: u32,
     qpn: u32,
 }
 
@@ -62,21 +62,15 @@ impl ReceiveRing {
             wr_ids: vec![0; capacity as usize].into(),
             mask: capacity - 1,
             producer: 0,
-            end: capacity,
+            retired: 0,
             qpn: qpn & 0xff_ffff,
         }
-    }
-
-    /// Index of the oldest receive in flight, if any.
-    #[inline(always)]
-    fn retired(&self) -> u16 {
-        self.end.wrapping_sub(self.mask + 1) as u16
     }
 
     /// Number of receives in flight.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> u16 {
-        (self.producer as u16).wrapping_sub(self.retired())
+        self.producer.wrapping_sub(self.retired) as u16
     }
 
     /// Number of receives that the ring holds.
@@ -88,7 +82,8 @@ impl ReceiveRing {
     #[inline(always)]
     pub(super) fn batch(&mut self) -> ReceiveBatch<'_> {
         let first = self.producer;
-        ReceiveBatch { ring: self, first, next: first }
+        let end = self.retired.wrapping_add(self.mask + 1);
+        ReceiveBatch { ring: self, first, next: first, end }
     }
 
     /// The `wr_id` of WQE `index`.
@@ -98,19 +93,20 @@ impl ReceiveRing {
         unsafe { self.wr_ids.get_unchecked_mut((index & self.mask) as usize) }
     }
 
-    /// See [`ReceiveQueue::retire`].
+    /// See [`ReceiveQueue::retire`]; `takes_tags` says whether the number of a completion may be a flow tag.
     #[inline(always)]
-    pub(super) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
-        if work.side != Side::Receive || work.qpn != self.qpn {
+    pub(super) fn retire(&mut self, work: &Work, takes_tags: impl Fn() -> bool) -> Result<u64, RetireError> {
+        if work.side != Side::Receive || (work.qpn != self.qpn && !takes_tags()) {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Receive, qpn: self.qpn });
         }
         // Receives complete in order: any other index than the oldest is invalid.
-        let (first, end) = (self.retired(), self.producer as u16);
-        if work.index != first || first == end {
-            return Err(RetireError::NotInFlight { work: *work, first, end });
+        let first = self.retired;
+        if work.index != first as u16 || first == self.producer {
+            let (first, end) = (first as u16, self.producer as u16);
+            return Err(RetireError::NotInFlight { work: Work { qpn: self.qpn, ..*work }, first, end });
         }
-        self.end = self.end.wrapping_add(1);
-        Ok(*self.wr_id(first.into()))
+        self.retired = first.wrapping_add(1);
+        Ok(*self.wr_id(first))
     }
 }
 
@@ -133,7 +129,7 @@ impl<O: ReceiveRingOwner> fmt::Debug for ReceiveQueue<O> {
         f.debug_struct("ReceiveQueue")
             .field("number", &self.ring.qpn)
             .field("producer", &(self.ring.producer as u16))
-            .field("retired", &self.ring.retired())
+            .field("retired", &(self.ring.retired as u16))
             .finish_non_exhaustive()
     }
 }
@@ -182,12 +178,7 @@ impl<O: ReceiveRingOwner> ReceiveQueue<O> {
     /// [`RetireError`] for a completion of another queue, or of another receive than the oldest. Nothing changes.
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
-        match self.ring.retire(work) {
-            Err(RetireError::OtherQueue { .. }) if self.object.takes_tags() => {
-                self.ring.retire(&Work { qpn: self.ring.qpn, ..*work })
-            }
-            retired => retired,
-        }
+        self.ring.retire(work, || self.object.takes_tags())
     }
 
     /// Number of receives that can be posted now.
@@ -216,6 +207,8 @@ pub struct ReceiveBatch<'a> {
     first: u32,
     /// Index of the next receive.
     next: u32,
+    /// The first index without room.
+    end: u32,
 }
 
 impl fmt::Debug for ReceiveRing {
@@ -258,7 +251,7 @@ impl ReceiveBatch<'_> {
     #[inline(always)]
     fn post(&mut self, wr_id: u64, store: impl FnOnce(&Wqes, u32)) -> Result<(), PostError> {
         let index = self.next;
-        if index == self.ring.end {
+        if index == self.end {
             return Err(Full.into());
         }
         store(&self.ring.wqes, index & self.ring.mask);
@@ -365,12 +358,15 @@ mod tests {
         // SAFETY: no card reads this ring.
         (0..3).for_each(|i| unsafe { three.receive(10 + i, &[element(1)]).unwrap() });
         three.ring();
-        assert!(matches!(ring.retire(&done(1)), Err(RetireError::NotInFlight { .. })));
-        assert_eq!(ring.retire(&done(0)), Ok(10));
-        assert!(ring.retire(&done(0)).is_err(), "said twice");
-        assert_eq!((ring.retire(&done(1)), ring.retire(&done(2))), (Ok(11), Ok(12)));
-        assert!(ring.retire(&done(3)).is_err());
-        assert!(matches!(ring.retire(&Work { side: Side::Send, ..done(3) }), Err(RetireError::OtherQueue { .. })));
+        assert!(matches!(ring.retire(&done(1), || false), Err(RetireError::NotInFlight { .. })));
+        assert_eq!(ring.retire(&done(0), || false), Ok(10));
+        assert!(ring.retire(&done(0), || false).is_err(), "said twice");
+        assert_eq!((ring.retire(&done(1), || false), ring.retire(&done(2), || false)), (Ok(11), Ok(12)));
+        assert!(ring.retire(&done(3), || false).is_err());
+        assert!(matches!(
+            ring.retire(&Work { side: Side::Send, ..done(3) }, || false),
+            Err(RetireError::OtherQueue { .. })
+        ));
     }
 
     proptest! {
@@ -381,7 +377,7 @@ mod tests {
             steps in prop::collection::vec((1usize..6, any::<bool>(), 0usize..6), 1..100),
         ) {
             let (mut ring, memory, bytes) = queue(log_size, 4, 1);
-            (ring.producer, ring.end) = (start.into(), u32::from(start) + (1 << log_size));
+            (ring.producer, ring.retired) = (start.into(), start.into());
             let mut model = std::collections::VecDeque::new();
             let (mut next, mut wr_id) = (start, 0);
             for (count, rung, retire) in steps {
@@ -400,7 +396,7 @@ mod tests {
                 wr_id += count as u64;
                 for _ in 0..retire.min(model.len()) {
                     let index = next.wrapping_sub(model.len() as u16);
-                    prop_assert_eq!(ring.retire(&done(index)).ok(), model.pop_front());
+                    prop_assert_eq!(ring.retire(&done(index), || false).ok(), model.pop_front());
                 }
                 prop_assert_eq!(usize::from(ring.in_flight()), model.len());
             }

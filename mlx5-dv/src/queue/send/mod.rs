@@ -256,7 +256,7 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         match elements {
             [one] if one.len.wrapping_sub(1) >= self.ring.longest => {
                 has_no_data(one.len, self.ring.longest)?;
-                self.post_inline(request, head, &[])
+                self.post(request, head, ())
             }
             _ => self.post_elements(request, head, elements),
         }

@@ -290,7 +290,7 @@ impl Room<'_> {
         unsafe {
             entries.wr_id(index).write(wr_id);
             length.write(wqebbs as u8);
-            if self.whole || entries.extent.whole(index, wqebbs) {
+            if self.whole {
                 // One by one: for few WQEBBs a loop would be a call of memset. If the compiler knows the count, it
                 // merges the stores.
                 if wqebbs > 1 {

@@ -368,8 +368,9 @@ impl SendRing {
     /// How the WQE at `index` starts.
     #[inline(always)]
     fn start<H: Head>(&self, index: u32, size: Size, request: Request, head: &H) -> Start {
-        let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, H::OPMOD, request));
-        let control = [first | self.number, second | flags(request.flags) | head.control()];
+        let [first, second]: [u64; 2] = zerocopy::transmute!(control(size.segments, H::OPMOD, request));
+        let first = first | self.number | wqe_index(index);
+        let control = [first, second | flags(request.flags) | head.control()];
         Start { control, wr_id: request.wr_id, wqebbs: size.wqebbs }
     }
 }
@@ -425,13 +426,21 @@ impl Size {
     }
 }
 
-/// The control segment of a WQE, without the queue's number and the flags. PRM "Control Segment".
+/// The control segment of a WQE, without the queue's number, the WQE's index and the flags. PRM "Control Segment".
 #[inline(always)]
-fn control(index: u16, segments: usize, opmod: u8, request: Request) -> CtrlSeg {
+fn control(segments: usize, opmod: u8, request: Request) -> CtrlSeg {
     let mut control = CtrlSeg::ZERO;
     // Six bits: the queue's creation, or the caller that posts longer WQEs, limits the number of segments.
-    control.w().opmod(opmod).wqe_index(index).opcode(request.opcode).ds(segments as u8 & 0x3f).imm(request.imm);
+    control.w().opmod(opmod).opcode(request.opcode).ds(segments as u8 & 0x3f).imm(request.imm);
     control
+}
+
+/// `wqe_index`, as it stands in the first eight bytes of a control segment.
+// Apart from the other fields, which are often the same for all WQEs of a loop.
+#[inline(always)]
+fn wqe_index(index: u32) -> u64 {
+    let [high, low] = (index as u16).to_be_bytes();
+    u64::from_ne_bytes([0, high, low, 0, 0, 0, 0, 0])
 }
 
 /// `fm`, `ce` and `se`, as they stand in the second eight bytes of a control segment.
