@@ -116,6 +116,7 @@ impl SharedBytes {
     }
 
     /// Copies `from` to `offset`. Panics if it does not fit.
+    #[inline]
     #[track_caller]
     pub(super) fn copy_in(self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
@@ -166,7 +167,28 @@ impl SharedBytes {
 
     /// Writes `from` to `offset`. All of it must be inside.
     #[inline(always)]
-    fn write(self, cells: &impl Cells, mut offset: usize, from: &[u8]) {
+    fn write(self, cells: &impl Cells, offset: usize, from: &[u8]) {
+        let (words, rest) = from.as_chunks();
+        if rest.is_empty() && self.start.addr().wrapping_add(offset).is_multiple_of(QUADWORD) {
+            self.write_words(cells, offset, words);
+        } else {
+            self.write_any(cells, offset, from);
+        }
+    }
+
+    /// Writes whole quadwords from `offset` on, the place of one.
+    #[inline(always)]
+    fn write_words(self, cells: &impl Cells, offset: usize, words: &[[u8; QUADWORD]]) {
+        for (i, word) in words.iter().enumerate() {
+            let place = self.at(offset + i * QUADWORD).cast();
+            // SAFETY: aligned, and a quadword inside the data, by `new`'s contract.
+            unsafe { cells.store(place, u64::from_ne_bytes(*word)) }
+        }
+    }
+
+    /// Writes bytes of any address and length.
+    #[inline(never)]
+    fn write_any(self, cells: &impl Cells, mut offset: usize, from: &[u8]) {
         let (head, middle) = self.split(offset, from.len());
         let (head, rest) = from.split_at(head);
         let (mut middle, tail) = rest.split_at(middle);
@@ -180,14 +202,9 @@ impl SharedBytes {
                 offset += part.len();
                 middle = rest;
             }
-            let words = middle.chunks_exact(QUADWORD);
-            let last = words.remainder();
-            for word in words {
-                let word = u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
-                // SAFETY: aligned, and a quadword inside the data, by `new`'s contract.
-                unsafe { cells.store(self.at(offset).cast(), word) }
-                offset += QUADWORD;
-            }
+            let (words, last) = middle.as_chunks();
+            self.write_words(cells, offset, words);
+            offset += words.len() * QUADWORD;
             if !last.is_empty() {
                 change(cells, self.at(offset).cast(), 0, last);
                 offset += last.len();

@@ -50,6 +50,7 @@ impl DmaBuffer {
     }
 
     /// Length of the data in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.memory.as_ref().map_or(0, HostMemory::data_len)
     }
@@ -65,6 +66,7 @@ impl DmaBuffer {
     }
 
     /// Pointer to the first byte, valid until the buffer is dropped. The content may change at any time.
+    #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.as_ref().map_or(std::ptr::null_mut(), HostMemory::data)
     }
@@ -107,6 +109,7 @@ impl DmaBuffer {
     ///
     /// # Safety
     /// During the borrow nobody writes them: no thread, and not the card.
+    #[inline]
     #[track_caller]
     pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &[u8] {
         // SAFETY: mapped as long as the buffer lives; the rest by this function's contract.
@@ -127,6 +130,7 @@ impl DmaBuffer {
 
     /// Copies `bytes` to `offset`. Panics if they do not fit, or the memory is not
     /// [writable](HostMemory::is_writable).
+    #[inline]
     #[track_caller]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         self.writable().copy_in(offset, bytes);

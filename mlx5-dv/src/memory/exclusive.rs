@@ -18,6 +18,7 @@ impl ExclusiveBytes {
         ExclusiveBytes { start, len }
     }
 
+    #[inline]
     #[track_caller]
     fn at(self, range: &Range<usize>) -> *mut u8 {
         let inside = range.start <= range.end && range.end <= self.len;
@@ -29,6 +30,7 @@ impl ExclusiveBytes {
     ///
     /// # Safety
     /// During `'a` the memory stays mapped, and nobody writes these bytes: no thread, and not the card.
+    #[inline]
     #[track_caller]
     pub(super) unsafe fn slice<'a>(self, range: Range<usize>) -> &'a [u8] {
         // SAFETY: inside the memory; the rest by this function's contract.
@@ -40,6 +42,7 @@ impl ExclusiveBytes {
     /// # Safety
     /// During `'a` the memory stays mapped and may be written, and nobody else accesses these bytes: no thread, and not
     /// the card.
+    #[inline]
     #[track_caller]
     pub(super) unsafe fn slice_mut<'a>(self, range: Range<usize>) -> &'a mut [u8] {
         // SAFETY: inside the memory; the rest by this function's contract.

@@ -243,11 +243,13 @@ impl HostMemory {
     }
 
     /// Length of the user's data; all of it for the driver's own memory.
+    #[inline]
     pub fn data_len(&self) -> usize {
         self.data.1
     }
 
     /// Address of the data.
+    #[inline]
     pub(crate) fn data(&self) -> *mut u8 {
         // Wrapping, as in `around`: the page may start outside the user's allocation; the data does not.
         self.address.as_ptr().wrapping_add(self.data.0)

@@ -77,6 +77,7 @@ impl Buffer {
     }
 
     /// The access rights of its region.
+    #[inline]
     pub fn access(&self) -> AccessFlags {
         self.region.access()
     }
@@ -95,6 +96,7 @@ impl Buffer {
     }
 
     /// Address of the first byte for the remote.
+    #[inline]
     pub fn remote(&self) -> RemoteAddress {
         self.region.remote_at(self.range.start)
     }
@@ -141,6 +143,7 @@ impl Buffer {
         self.range.start = self.range.end;
     }
 
+    #[inline]
     #[track_caller]
     fn at(&self, offset: usize, len: usize) -> usize {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.capacity());
@@ -149,6 +152,7 @@ impl Buffer {
     }
 
     /// The memory, and where the `len` bytes at `offset` are in it, if nobody else reaches them.
+    #[inline]
     #[track_caller]
     fn held(&self, offset: usize, len: usize) -> Option<(&DmaBuffer, Range<usize>)> {
         let start = self.at(offset, len);
@@ -156,6 +160,7 @@ impl Buffer {
     }
 
     /// The `len` bytes at `offset`, if nobody else reaches them.
+    #[inline]
     #[track_caller]
     fn exclusive(&self, offset: usize, len: usize) -> Option<&[u8]> {
         let (memory, range) = self.held(offset, len)?;
@@ -165,6 +170,7 @@ impl Buffer {
         Some(unsafe { memory.slice(range) })
     }
 
+    #[inline]
     #[track_caller]
     fn exclusive_mut(&mut self, offset: usize, len: usize) -> Option<&mut [u8]> {
         let (memory, range) = self.held(offset, len)?;
@@ -175,6 +181,7 @@ impl Buffer {
 
     /// Its [`len`](Self::len) bytes, without a copy: a received message, for example. Panics unless it is of an
     /// [`ExclusiveRegion`](super::ExclusiveRegion).
+    #[inline]
     #[track_caller]
     pub fn as_slice(&self) -> &[u8] {
         self.exclusive(0, self.len).unwrap_or_else(|| not_exclusive())
@@ -182,6 +189,7 @@ impl Buffer {
 
     /// Its [`len`](Self::len) bytes, to be filled in place before they are sent. Panics unless it is of an
     /// [`ExclusiveRegion`](super::ExclusiveRegion).
+    #[inline]
     #[track_caller]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = self.len;
@@ -189,6 +197,7 @@ impl Buffer {
     }
 
     /// Copies `bytes` to `offset`. Panics if they do not fit.
+    #[inline]
     #[track_caller]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         match self.exclusive_mut(offset, bytes.len()) {

@@ -153,9 +153,11 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
         Ok(self.in_flight.keep_all(Side::Send, buffers, completes))
     }
 
-    /// Rings the doorbell: hands the batch to the card. Dropping it does the same.
+    /// Rings the doorbell: hands the batch to the card. Dropping it does the same, by a call.
     #[inline(always)]
-    pub fn ring(self) {}
+    pub fn ring(self) {
+        mem::ManuallyDrop::new(self).hand_over();
+    }
 }
 
 impl<'a, S: KeyChanging> ConnectionBatch<'a, S> {
