@@ -158,8 +158,13 @@ fn registrations_that_are_not_reported_open_keys_until_the_remote_closes_them() 
             write(&mut a, &near, &data, remote);
             a.send_invalidate(near.buffer(0..4).unwrap(), remote.rkey).unwrap();
             let done = b.wait(SOON).unwrap();
-            assert!(key.settle(&done) && key.is_free(), "{done:?}");
-            assert_eq!(gathered(key.parts()), data);
+            assert!(key.pop().is_none(), "it is the remote's");
+            // By either of two ways.
+            let message = done.result.as_ref().unwrap();
+            let is_settled = if round % 2 == 0 { key.settle(&done) } else { key.settle_message(message) };
+            assert!(is_settled && key.is_free() && !key.settle_message(message), "{done:?}");
+            let back = if round % 2 == 0 { gathered(key.parts()) } else { gathered(key.pop().into_iter()) };
+            assert_eq!((back, key.len(), key.pop().is_none()), (data, 0, true));
             ticket_of(&a.wait(SOON).unwrap());
         }
         // One that fails is told by an error that no call's ticket is of.
@@ -228,6 +233,10 @@ fn buffers_that_lie_behind_each_other_in_pages_are_one_piece_by_a_direct_list() 
             key.push(far.buffer(290 * PAGE..290 * PAGE + last).unwrap()).unwrap();
             drop(key.push(far.buffer(291 * PAGE..292 * PAGE).unwrap()).unwrap_err());
         }
+        // One that was taken out leaves room for itself.
+        let (len, last) = (key.len(), key.pop().unwrap());
+        assert_eq!(key.len(), len - last.len());
+        key.push(last).unwrap();
         let (_, remote) = b.register(&mut key, WRITABLE).unwrap();
         assert_eq!(remote.addr, 100, "the offset in the first page");
         settles(&mut b, &mut key, b_registered);

@@ -95,6 +95,7 @@ pub struct Completion {
 
 impl Completion {
     /// The key of this side that the message invalidated.
+    #[inline]
     pub fn invalidated(&self) -> Option<u32> {
         match self.operation {
             Operation::ReceivedInvalidate(key) => Some(key),

@@ -13,6 +13,7 @@ use super::orphans::{Orphan, Orphans};
 use crate::error::Error;
 use crate::memory::{DataSegment, Iova, RemoteAddress};
 use crate::objects::{AccessFlags, Buffer, KeyLayout, MemoryRegion, Pd, UmrKey, UmrKeyOptions};
+use crate::queue::completion::decode::Completion;
 use crate::queue::error::PostError;
 use crate::queue::send::service::{Connected, KeyChanging};
 use crate::queue::send::umr::{Interleaved, KeyMemory, PAGE_PRESENT, Registration, inline_octwords, sum_of};
@@ -129,6 +130,7 @@ impl FastKey {
     }
 
     /// The remote key of the present or the next registration.
+    #[inline]
     pub fn rkey(&self) -> u32 {
         self.key.key(self.life.variant())
     }
@@ -140,6 +142,7 @@ impl FastKey {
     }
 
     /// Whether it is not registered: buffers can be added and removed.
+    #[inline]
     pub fn is_free(&self) -> bool {
         self.life.is_free()
     }
@@ -183,6 +186,7 @@ impl FastKey {
     }
 
     /// Removes the buffers, in order; none while the key is not free.
+    #[inline]
     pub fn parts(&mut self) -> impl Iterator<Item = Buffer> + '_ {
         let count = if self.is_free() { self.parts.len() } else { 0 };
         if count > 0 {
@@ -192,11 +196,44 @@ impl FastKey {
         self.parts.drain(..count)
     }
 
+    /// Removes the last buffer; `None` if there is none, and while the key is not free. Of a key with one buffer it
+    /// costs less than [`parts`](Self::parts).
+    #[inline]
+    pub fn pop(&mut self) -> Option<Buffer> {
+        if !self.is_free() {
+            return None;
+        }
+        let buffer = self.parts.pop()?;
+        self.len -= buffer.len();
+        if let KeyLayout::Pages { log_page_size } = self.key.options().layout {
+            self.add_all_pages(log_page_size);
+        }
+        Some(buffer)
+    }
+
+    /// Makes the list of pages anew.
+    #[cold]
+    fn add_all_pages(&mut self, log_page_size: u8) {
+        self.lists.pages.clear();
+        for part in &self.parts {
+            self.lists.add_pages(part, log_page_size, self.key.options().entries as usize);
+        }
+    }
+
     /// Checks whether `done` completes a registration or an invalidation of this key, by this side or the remote, and
     /// returns that. After an invalidation the key is free. Pass only values from [`Connection`]; others may release
     /// buffers that the remote can still access.
+    #[inline]
     pub fn settle(&mut self, done: &Done) -> bool {
         self.life.settle(done, self.rkey())
+    }
+
+    /// As [`settle`](Self::settle), of a message whose completion this is: whether the remote's SEND has invalidated
+    /// the key, which is free then. For keys that are [registered](ConnectionBatch::register_unreported) and
+    /// invalidated without a work request of this side that has a completion.
+    #[inline]
+    pub fn settle_message(&mut self, message: &Completion) -> bool {
+        self.life.settle_message(message, self.rkey())
     }
 
     /// Destroys the key and creates another one in its place, which is free. Blocks, as commands do. If a work
@@ -228,6 +265,7 @@ impl FastKey {
     }
 
     /// The protection domain.
+    #[inline]
     pub(super) fn pd(&self) -> &Arc<Pd> {
         self.key.pd()
     }
@@ -292,6 +330,7 @@ impl FastKey {
     }
 
     /// A work request registers it; `ticket` on queue pair `qpn` completes it.
+    #[inline]
     pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket, queue: &Arc<Orphans>) {
         self.life.registering(qpn, ticket, queue);
     }

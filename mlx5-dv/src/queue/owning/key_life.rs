@@ -34,16 +34,19 @@ pub(super) struct KeyLife {
 
 impl KeyLife {
     /// The variant of the last registration.
+    #[inline]
     pub(super) fn variant(&self) -> u8 {
         self.variant
     }
 
     /// The variant of the next registration.
+    #[inline]
     pub(super) fn next_variant(&self) -> u8 {
         self.variant.wrapping_add(1)
     }
 
     /// Whether no remote can use the key, now or by a work request in flight.
+    #[inline]
     pub(super) fn is_free(&self) -> bool {
         self.state == State::Free
     }
@@ -59,18 +62,28 @@ impl KeyLife {
     }
 
     /// Takes note of `done`; returns whether it concerns the key, which is `rkey` in its present variant.
+    #[inline]
     pub(super) fn settle(&mut self, done: &Done, rkey: u32) -> bool {
         let is_awaited = done.ticket == self.ticket && work_of(&done.result).qpn == self.qpn;
         let went_well = done.result.is_ok();
-        let was_invalidated = || done.result.as_ref().ok().and_then(Completion::invalidated) == Some(rkey);
         self.state = match self.state {
             State::Registering if is_awaited && went_well => State::Registered,
             State::Invalidating if is_awaited && went_well => State::Free,
             State::Registering | State::Invalidating if is_awaited => State::Unknown,
-            State::Registering | State::Registered if was_invalidated() => State::Free,
-            _ => return false,
+            _ => return done.result.as_ref().is_ok_and(|message| self.settle_message(message, rkey)),
         };
         true
+    }
+
+    /// Takes note of a message; returns whether it has invalidated the key, which is `rkey` in its present variant.
+    #[inline]
+    pub(super) fn settle_message(&mut self, message: &Completion, rkey: u32) -> bool {
+        let is_open = matches!(self.state, State::Registering | State::Registered);
+        let was_invalidated = is_open && message.invalidated() == Some(rkey);
+        if was_invalidated {
+            self.state = State::Free;
+        }
+        was_invalidated
     }
 
     /// Whether a work request on it may be in flight.
@@ -131,6 +144,7 @@ impl KeyLife {
     }
 
     /// A work request of `queue` registers the key in its next variant; `ticket` on queue pair `qpn` completes it.
+    #[inline]
     pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket, queue: &Arc<Orphans>) {
         self.moves_to(queue);
         self.variant = self.next_variant();
