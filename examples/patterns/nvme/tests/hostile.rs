@@ -138,7 +138,7 @@ fn connect_capsule_to(subsystem: &str, (qid, size, cntlid): (u16, u16, u16)) -> 
         fctype: wire::fabric::CONNECT,
         qid: qid.into(),
         sqsize: (size - 1).into(),
-        ..Command::new(wire::fabric::COMMAND).data(&sgl).form()
+        ..Command::new(wire::fabric::COMMAND).data(sgl).form()
     };
     [connect.as_bytes(), data.as_bytes()].concat()
 }
@@ -169,10 +169,10 @@ fn capsule(random: &mut Random, raw: &Raw) -> Vec<u8> {
     let keyed = |key, kind| KeyedSgl::new(remote.addr, length, key, kind);
     let command = match random.below(6) {
         0 => command,
-        1 => command.data(&OffsetSgl { length: length.into(), kind: 1, ..OffsetSgl::default() }),
-        2 => command.data(&keyed(0xdead, wire::sgl_type::KEYED)),
-        3 => command.data(&keyed(0xdead, wire::sgl_type::KEYED_INVALIDATE)),
-        _ => command.data(&keyed(remote.rkey, wire::sgl_type::KEYED)),
+        1 => command.data(OffsetSgl { length: length.into(), kind: 1, ..OffsetSgl::default() }),
+        2 => command.data(keyed(0xdead, wire::sgl_type::KEYED)),
+        3 => command.data(keyed(0xdead, wire::sgl_type::KEYED_INVALIDATE)),
+        _ => command.data(keyed(remote.rkey, wire::sgl_type::KEYED)),
     };
     let mut bytes = command.as_bytes().to_vec();
     bytes.resize(64 + random.below(4) as usize * 512, 0x5a);
@@ -561,8 +561,8 @@ fn status_of(world: &World, target: &mut Target, raw: &mut Raw, (opcode, control
     let command = Command::of(&names);
     let remote = raw.region.remote_at(40 * BUFFER);
     let command = match opcode {
-        wire::io::WRITE => command.data(&OffsetSgl { length: 512.into(), kind: 1, ..OffsetSgl::default() }),
-        wire::io::READ => command.data(&KeyedSgl::new(remote.addr, 512, remote.rkey, wire::sgl_type::KEYED)),
+        wire::io::WRITE => command.data(OffsetSgl { length: 512.into(), kind: 1, ..OffsetSgl::default() }),
+        wire::io::READ => command.data(KeyedSgl::new(remote.addr, 512, remote.rkey, wire::sgl_type::KEYED)),
         _ => command,
     };
     let mut capsule = raw.spare();

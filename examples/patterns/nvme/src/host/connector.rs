@@ -212,7 +212,7 @@ impl Host {
     fn queue(&self, link: &Arc<Link>, qid: u16, depth: u16, placement: DataPlacement) -> Result<Queue, HostError> {
         let mut options = ConnectionOptions::default();
         options.send_depth = u32::from(depth) * REQUESTS + 1;
-        options.recv_depth = u32::from(depth) + 1;
+        options.recv_depth = Queue::receives(depth);
         options.inline_bytes = COMMAND as u16;
         options.remote_access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
         let connection = Connection::new(&self.pd, options)?;

@@ -95,9 +95,10 @@ impl IoQueue {
     /// # Errors
     /// [`Refused`], with the buffer.
     pub fn read(&mut self, namespace: &Namespace, lba: u64, buffer: IoBuffer, user: u64) -> Result<(), Refused> {
-        let buffer = self.whole_blocks(namespace, buffer)?;
-        let command = command(Opcode::Read, namespace, lba, buffer.len() as u32 / namespace.block_size);
-        self.queue.submit(command, Data::In(buffer), user)
+        match self.blocks(namespace, &buffer) {
+            Ok(blocks) => self.queue.submit(command(Opcode::Read, namespace, lba, blocks), Data::In(buffer), user),
+            Err(reason) => Err(Refused { buffer: Some(buffer), reason }),
+        }
     }
 
     /// Writes all of `buffer` to blocks from `lba` on.
@@ -105,9 +106,10 @@ impl IoQueue {
     /// # Errors
     /// [`Refused`], with the buffer.
     pub fn write(&mut self, namespace: &Namespace, lba: u64, buffer: IoBuffer, user: u64) -> Result<(), Refused> {
-        let buffer = self.whole_blocks(namespace, buffer)?;
-        let command = command(Opcode::Write, namespace, lba, buffer.len() as u32 / namespace.block_size);
-        self.queue.submit(command, Data::Out(buffer), user)
+        match self.blocks(namespace, &buffer) {
+            Ok(blocks) => self.queue.submit(command(Opcode::Write, namespace, lba, blocks), Data::Out(buffer), user),
+            Err(reason) => Err(Refused { buffer: Some(buffer), reason }),
+        }
     }
 
     /// Writes zeros to `blocks` blocks from `lba` on, without sending any.
@@ -130,13 +132,15 @@ impl IoQueue {
         self.queue.submit(command, Data::None, user)
     }
 
-    fn whole_blocks(&self, namespace: &Namespace, buffer: IoBuffer) -> Result<IoBuffer, Refused> {
-        let (len, block) = (buffer.len(), namespace.block_size);
-        let most = self.most.min(MOST_BLOCKS as usize * block as usize);
-        if len == 0 || len > most || !len.is_multiple_of(block as usize) {
-            return Err(Refused { buffer: Some(buffer), reason: SubmitError::Length { len, block, most } });
+    /// The blocks that `buffer` has room for.
+    #[inline(always)]
+    fn blocks(&self, namespace: &Namespace, buffer: &IoBuffer) -> Result<u32, SubmitError> {
+        let (len, block) = (buffer.len(), namespace.block_size as usize);
+        let most = self.most.min(MOST_BLOCKS as usize * block);
+        if len == 0 || len > most || !len.is_multiple_of(block) {
+            return Err(SubmitError::Length { len, block: namespace.block_size, most });
         }
-        Ok(buffer)
+        Ok((len / block) as u32)
     }
 
     /// The next command that the target has answered; `None` while there is none.
@@ -162,8 +166,8 @@ impl IoQueue {
     }
 }
 
+#[inline(always)]
 fn command(opcode: Opcode, namespace: &Namespace, lba: u64, blocks: u32) -> Command {
-    let command = Command { nsid: namespace.nsid.into(), ..Command::new(opcode.number()) };
     let length = (blocks.wrapping_sub(1) as u16).into();
-    Command::of(&ReadWrite { slba: lba.into(), length, ..command.form() })
+    ReadWrite { slba: lba.into(), length, ..ReadWrite::new(opcode, namespace.nsid) }.into()
 }

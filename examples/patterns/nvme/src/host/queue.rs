@@ -1,6 +1,7 @@
 //! A queue of commands over one connection.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use crate::wire::{COMPLETION, Command, Completion, KeyedSgl, OffsetSgl, sgl_type
 const RECEIVE: usize = 64;
 /// Bits of a command ID that name the slot; the others tell one use of it from the last.
 const SLOT_BITS: u32 = 12;
+/// So many answers that were read are posted again at once.
+const REPOST: usize = 16;
 /// How long a broken connection may take to return its buffers.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -78,29 +81,55 @@ pub struct Unfinished {
     pub buffer: Option<IoBuffer>,
 }
 
-/// A command under way.
-#[derive(Debug)]
-struct Pending {
-    user: u64,
-    /// The buffer, unless a work request or a key has it.
-    buffer: Option<IoBuffer>,
-    /// The work request that still has the buffer.
-    sending: Option<Kept>,
-    answer: Option<(Status, u64)>,
-}
-
-impl Pending {
-    /// The work request that had the buffer is done, or was flushed.
-    fn returned(&mut self, buffer: Option<Buffer>) {
-        (self.buffer, self.sending) = (buffer.map(IoBuffer::of), None);
-    }
-}
-
+/// A command's place, an element of an array that its answer names.
 #[derive(Debug)]
 struct Slot {
-    generation: u16,
-    pending: Option<Pending>,
-    key: Option<FastKey>,
+    /// ID of the command under way, or of the next one: the slot's index, and above it a count of its uses.
+    id: u16,
+    state: State,
+    user: u64,
+    data: Held,
+}
+
+/// What has become of a command.
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// There is none.
+    Free,
+    UnderWay,
+    /// It was answered, but the card may have its buffer still.
+    Answered {
+        status: Status,
+        result: u64,
+    },
+}
+
+/// Where the buffer of a command is meanwhile.
+#[derive(Debug)]
+enum Held {
+    /// There is none.
+    Nothing,
+    /// Here: the remote gets at it by the key of its region.
+    Here(IoBuffer),
+    /// With the work request of the capsule that it is a part of.
+    InCapsule(Kept),
+    /// With the key of the slot.
+    ByKey,
+}
+
+impl Held {
+    fn of(buffer: Option<Buffer>) -> Self {
+        buffer.map_or(Held::Nothing, |buffer| Held::Here(IoBuffer::of(buffer)))
+    }
+
+    fn into_buffer(self) -> Option<IoBuffer> {
+        if let Held::Here(buffer) = self { Some(buffer) } else { None }
+    }
+
+    /// The work request that has the buffer.
+    fn kept(&self) -> Option<Kept> {
+        if let Held::InCapsule(kept) = self { Some(*kept) } else { None }
+    }
 }
 
 #[derive(Debug)]
@@ -109,12 +138,16 @@ pub(super) struct Queue {
     link: Arc<Link>,
     qid: u16,
     slots: Vec<Slot>,
-    free: Vec<usize>,
+    free: Vec<u16>,
+    /// A key for each slot, where each command has its own.
+    keys: Vec<FastKey>,
     /// Slots whose keys are being closed, in order. Nothing else that is sent is reported: the answer says that its
     /// capsule has arrived, and its key was opened.
     closing: VecDeque<(Ticket, usize)>,
     /// Slots that were answered, in order, but whose capsules are not known to have arrived.
     unsent: VecDeque<usize>,
+    /// Buffers of answers that were read, to be posted again.
+    answers: Vec<Buffer>,
     /// Longest data in a capsule, in bytes.
     in_capsule: usize,
     /// The number of the last command of set-up: each has one of its own, as the answer to one that was given up may
@@ -127,7 +160,13 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Of a connection in INIT; its receives are posted here.
+    /// Receives of a queue for `depth` commands. Some are waiting to be posted again, but never so many that there is
+    /// none for a command's answer.
+    pub(super) fn receives(depth: u16) -> u32 {
+        u32::from(depth) + REPOST as u32
+    }
+
+    /// Of a connection in INIT, with room for the [receives](Self::receives), which are posted here.
     pub(super) fn new(
         mut connection: Connection,
         link: Arc<Link>,
@@ -136,22 +175,24 @@ impl Queue {
         placement: DataPlacement,
     ) -> Result<Self, HostError> {
         let pd = Arc::clone(connection.queue_pair().pd());
-        let receives = usize::from(depth) + 1;
-        let region = ExclusiveRegion::allocate(&pd, receives * RECEIVE)?;
-        for buffer in region.buffers(RECEIVE)?.into_iter().take(receives) {
-            connection.receive(buffer).map_err(|refused| HostError::Post { queue: qid, reason: refused.reason })?;
-        }
-        let mut keys = match placement {
+        let receives = Self::receives(depth) as usize;
+        let mut answers = ExclusiveRegion::allocate(&pd, receives * RECEIVE)?.buffers(RECEIVE)?;
+        answers.truncate(receives);
+        let posted = connection.receives().receive_each(&mut answers);
+        posted.map_err(|reason| HostError::Post { queue: qid, reason })?;
+        let keys = match placement {
             DataPlacement::StandingKey => Vec::new(),
             DataPlacement::FastKey => FastKey::pool(&pd, depth.into(), UmrKeyOptions::default().entries(1))?,
         };
-        let slots = (0..depth).map(|_| Slot { generation: 0, pending: None, key: keys.pop() });
+        let slots = (0..depth).map(|id| Slot { id, state: State::Free, user: 0, data: Held::Nothing });
         Ok(Queue {
             clock: pd.device().clock().clone(),
             slots: slots.collect(),
-            free: (0..depth.into()).rev().collect(),
+            free: (0..depth).rev().collect(),
+            keys,
             closing: VecDeque::with_capacity(depth.into()),
             unsent: VecDeque::with_capacity(depth.into()),
+            answers,
             connection,
             link,
             qid,
@@ -211,81 +252,99 @@ impl Queue {
     }
 
     /// Submits `command`, whose ID and data pointer are set here.
+    // Inlined, as are those below: a command and its buffer would be copied from caller to caller.
+    #[inline(always)]
     pub(super) fn submit(&mut self, command: Command, data: Data, user: u64) -> Result<(), Refused> {
-        let queue = self.qid;
-        let refused = |reason, data: Data| Refused { buffer: data.into_buffer(), reason };
-        if self.is_broken() {
-            return Err(refused(SubmitError::Broken { queue }, data));
-        }
-        let Some(&slot) = self.free.last() else {
-            return Err(refused(SubmitError::Full { queue, depth: self.slots.len() }, data));
-        };
-        let command = Command { command_id: self.command_id(slot).into(), ..command };
-        let pending = match data {
-            Data::None => self.send(command.without_data(), None),
+        let Some(index) = self.free_slot() else { return Err(self.refuse(data)) };
+        let command = Command { command_id: self.slots[index].id.into(), ..command };
+        let data = match data {
+            Data::None => self.send(&command.without_data(), Held::Nothing),
             Data::Out(buffer) if buffer.len() <= self.in_capsule => self.send_in_capsule(command, buffer),
-            Data::In(buffer) => self.send_keyed(slot, command, buffer, AccessFlags::REMOTE_WRITE),
-            Data::Out(buffer) => self.send_keyed(slot, command, buffer, AccessFlags::REMOTE_READ),
+            Data::In(buffer) => self.send_keyed(index, command, buffer, AccessFlags::REMOTE_WRITE),
+            Data::Out(buffer) => self.send_keyed(index, command, buffer, AccessFlags::REMOTE_READ),
         }?;
         self.free.pop();
-        self.slots[slot].pending = Some(Pending { user, ..pending });
+        let slot = &mut self.slots[index];
+        (slot.user, slot.data, slot.state) = (user, data, State::UnderWay);
         Ok(())
     }
 
-    fn command_id(&self, slot: usize) -> u16 {
-        self.slots[slot].generation << SLOT_BITS | slot as u16
+    /// The slot of the next command, if there may be one.
+    #[inline(always)]
+    fn free_slot(&self) -> Option<usize> {
+        let slot = *self.free.last()?;
+        (!self.is_broken()).then_some(slot.into())
     }
 
-    /// Sends a capsule without data; `buffer` stays with the command.
-    fn send(&mut self, command: Command, buffer: Option<IoBuffer>) -> Result<Pending, Refused> {
+    /// Why there is no slot.
+    #[cold]
+    fn refuse(&self, data: Data) -> Refused {
+        let queue = self.qid;
+        let reason = match self.is_broken() {
+            true => SubmitError::Broken { queue },
+            false => SubmitError::Full { queue, depth: self.slots.len() },
+        };
+        Refused { buffer: data.into_buffer(), reason }
+    }
+
+    /// Sends a capsule without data.
+    #[inline(always)]
+    fn send(&mut self, command: &Command, data: Held) -> Result<Held, Refused> {
         match self.connection.send_inline_unreported(command.as_bytes()) {
-            Ok(()) => Ok(Pending { user: 0, buffer, sending: None, answer: None }),
-            Err(reason) => Err(Refused { buffer, reason: reason.into() }),
+            Ok(()) => Ok(data),
+            Err(reason) => Err(Refused { buffer: data.into_buffer(), reason: reason.into() }),
         }
     }
 
-    fn send_in_capsule(&mut self, command: Command, mut buffer: IoBuffer) -> Result<Pending, Refused> {
+    #[inline(always)]
+    fn send_in_capsule(&mut self, command: Command, mut buffer: IoBuffer) -> Result<Held, Refused> {
         let length = (buffer.len() as u32).into();
         let sgl = OffsetSgl { length, kind: sgl_type::IN_CAPSULE, ..OffsetSgl::default() };
-        buffer.put_command(command.data(&sgl).as_bytes());
+        buffer.put_command(command.data(sgl).as_bytes());
         match self.connection.send_kept(buffer.into_inner()) {
-            Ok(kept) => Ok(Pending { user: 0, buffer: None, sending: Some(kept), answer: None }),
+            Ok(kept) => Ok(Held::InCapsule(kept)),
             Err(refused) => Err(Refused { buffer: refused.buffer.map(IoBuffer::of), reason: refused.reason.into() }),
         }
     }
 
     /// Sends a capsule that says where the remote finds the data.
+    #[inline(always)]
     fn send_keyed(
         &mut self,
-        slot: usize,
+        index: usize,
         command: Command,
         buffer: IoBuffer,
         access: AccessFlags,
-    ) -> Result<Pending, Refused> {
-        if let Some(key) = &mut self.slots[slot].key {
-            return send_registered(&mut self.connection, key, command, buffer, access);
+    ) -> Result<Held, Refused> {
+        if let Some(key) = self.keys.get_mut(index) {
+            return send_registered(&mut self.connection, key, &command, buffer, access);
         }
         if let Some(lacks) = lacks(&buffer, access) {
             return Err(Refused { buffer: Some(buffer), reason: SubmitError::Access(lacks) });
         }
         let (length, remote) = (buffer.len() as u32, buffer.inner().remote());
         let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED);
-        self.send(command.data(&sgl), Some(buffer))
+        self.send(&command.data(sgl), Held::Here(buffer))
     }
 
     /// The next command that the target has answered; `None` while there is none.
     pub(super) fn poll(&mut self) -> Result<Option<Completed>, HostError> {
-        while let Some(done) = self.connection.poll().map_err(mlx5_dv::Error::from)? {
-            let slot = match done.result {
+        loop {
+            let done = match self.connection.poll() {
+                Ok(Some(done)) => done,
+                Ok(None) => break,
+                Err(error) => return Err(mlx5_dv::Error::from(error).into()),
+            };
+            let index = match done.result {
                 Ok(completion) if completion.work.side == Side::Receive => self.answered(done, &completion)?,
-                Ok(_) => self.closed(&done)?,
+                Ok(_) => self.closed(done)?,
                 Err(error) => {
                     self.broken.get_or_insert(error);
                     self.flushed(done);
                     break;
                 }
             };
-            if let Some(completed) = self.finish(slot) {
+            if let Some(completed) = self.finish(index) {
                 return Ok(Some(completed));
             }
         }
@@ -297,8 +356,8 @@ impl Queue {
 
     /// The next command whose capsule is known to have arrived after its answer came.
     fn sent_late(&mut self) -> Option<Completed> {
-        let slot = self.unsent.pop_front()?;
-        let completed = self.finish(slot);
+        let index = self.unsent.pop_front()?;
+        let completed = self.finish(index);
         if completed.is_none() {
             // `finish` put it last.
             self.unsent.rotate_right(1);
@@ -307,107 +366,125 @@ impl Queue {
     }
 
     /// A key was closed: its slot.
-    fn closed(&mut self, done: &Done) -> Result<usize, HostError> {
-        let Some((_, slot)) = self.closing.pop_front().filter(|(ticket, _)| *ticket == done.ticket) else {
+    #[inline(never)]
+    fn closed(&mut self, done: Done) -> Result<usize, HostError> {
+        let Some((_, index)) = self.closing.pop_front().filter(|(ticket, _)| *ticket == done.ticket) else {
             return Err(self.protocol("a work request that completed out of order".into()));
         };
-        self.settle(slot, done);
-        Ok(slot)
+        self.settle(index, &done);
+        Ok(index)
     }
 
     /// A work request changed the key of a slot, or failed to.
-    fn settle(&mut self, slot: usize, done: &Done) {
-        if let Some(key) = &mut self.slots[slot].key {
+    fn settle(&mut self, index: usize, done: &Done) {
+        if let Some(key) = self.keys.get_mut(index) {
             key.settle(done);
         }
     }
 
-    /// An answer came: its slot. Inlined: what is done is large, and would be copied.
+    /// An answer came: its slot.
+    // Inlined, so that the parts of what is done stay in registers.
     #[inline(always)]
     fn answered(&mut self, mut done: Done, completion: &WorkCompletion) -> Result<usize, HostError> {
         let Some(buffer) = done.buffer.take() else {
             return Err(self.protocol("a receive without a buffer".into()));
         };
-        let answer = buffer.as_slice().first_chunk::<COMPLETION>().copied().unwrap_or_default();
-        if let Err(refused) = self.connection.receive(buffer) {
-            return Err(HostError::Post { queue: self.qid, reason: refused.reason });
-        }
+        let answer = Completion::read_from_prefix(buffer.as_slice()).map(|(answer, _)| answer).unwrap_or_default();
+        self.receive_again(buffer)?;
         if completion.byte_len as usize != COMPLETION || matches!(completion.operation, Operation::WrittenImm(_)) {
             return Err(self.protocol(format!("an answer of {} bytes", completion.byte_len)));
         }
-        let answer = Completion::read_from_bytes(&answer).unwrap_or_default();
         let id = answer.command_id.get();
         let index = usize::from(id & ((1 << SLOT_BITS) - 1));
-        let slot = self.slots.get_mut(index).filter(|slot| slot.generation == id >> SLOT_BITS);
-        let has_key = slot.as_ref().is_some_and(|slot| slot.key.is_some());
-        let pending = slot.and_then(|slot| slot.pending.as_mut());
-        let Some(pending) = pending.filter(|pending| pending.answer.is_none()) else {
+        let slot = self.slots.get_mut(index).filter(|slot| slot.id == id);
+        let Some(slot) = slot.filter(|slot| matches!(slot.state, State::UnderWay)) else {
             return Err(self.protocol(format!("an answer to command {id:#x}, which is not under way")));
         };
-        pending.answer = Some((Status::from_word(answer.status.get()), answer.result.get()));
-        if has_key {
-            self.close_key(index, &done)?;
+        slot.state = State::Answered { status: Status::from_word(answer.status.get()), result: answer.result.get() };
+        if matches!(slot.data, Held::ByKey) {
+            self.close_key(index, completion)?;
         }
         Ok(index)
     }
 
+    /// Posts `buffer` for another answer, together with others: one doorbell record serves them all.
+    #[inline(always)]
+    fn receive_again(&mut self, buffer: Buffer) -> Result<(), HostError> {
+        self.answers.push(buffer);
+        if self.answers.len() < REPOST { Ok(()) } else { self.repost() }
+    }
+
+    #[inline(never)]
+    fn repost(&mut self) -> Result<(), HostError> {
+        let posted = self.connection.receives().receive_each(&mut self.answers);
+        posted.map_err(|reason| HostError::Post { queue: self.qid, reason })
+    }
+
     /// Closes the key of a slot that was answered, unless the target has.
-    fn close_key(&mut self, slot: usize, answer: &Done) -> Result<(), HostError> {
-        let Some(key) = self.slots[slot].key.as_mut().filter(|key| !key.is_free()) else { return Ok(()) };
-        if key.settle(answer) {
-            return Ok(());
-        }
+    #[inline(always)]
+    fn close_key(&mut self, index: usize, answer: &WorkCompletion) -> Result<(), HostError> {
+        let is_closed = self.keys.get_mut(index).is_none_or(|key| key.settle_message(answer));
+        if is_closed { Ok(()) } else { self.invalidate(index) }
+    }
+
+    #[cold]
+    fn invalidate(&mut self, index: usize) -> Result<(), HostError> {
+        let Some(key) = self.keys.get_mut(index) else { return Ok(()) };
         let posted = self.connection.invalidate(key);
         let ticket = posted.map_err(|reason| HostError::Post { queue: self.qid, reason })?;
-        self.closing.push_back((ticket, slot));
+        self.closing.push_back((ticket, index));
         Ok(())
     }
 
-    /// The command of a slot, if nothing of it is under way any more.
+    /// The command of a slot, if it was answered, and its buffer is back.
     #[inline(always)]
     fn finish(&mut self, index: usize) -> Option<Completed> {
-        let slot = &mut self.slots[index];
-        let pending = slot.pending.as_mut()?;
-        let (status, result) = pending.answer?;
-        if slot.key.as_ref().is_some_and(|key| !key.is_free()) {
-            return None;
-        }
-        if let Some(kept) = pending.sending {
-            match self.connection.reclaim(&kept) {
-                Some(buffer) => pending.returned(Some(buffer)),
+        let slot = self.slots.get_mut(index)?;
+        let State::Answered { status, result } = slot.state else { return None };
+        let buffer = match mem::replace(&mut slot.data, Held::Nothing) {
+            Held::Nothing => None,
+            Held::Here(buffer) => Some(buffer),
+            Held::InCapsule(kept) => match self.connection.reclaim(&kept) {
+                Some(buffer) => Some(IoBuffer::of(buffer)),
                 None => {
+                    slot.data = Held::InCapsule(kept);
                     self.unsent.push_back(index);
                     return None;
                 }
-            }
-        }
-        let Pending { user, buffer, .. } = slot.pending.take()?;
-        slot.generation = (slot.generation + 1) & (u16::MAX >> SLOT_BITS);
-        let buffer = match &mut slot.key {
-            Some(key) if buffer.is_none() => key.parts().next().map(IoBuffer::of),
-            _ => buffer,
+            },
+            Held::ByKey => match self.keys.get_mut(index).filter(|key| key.is_free()) {
+                Some(key) => key.pop().map(IoBuffer::of),
+                None => {
+                    slot.data = Held::ByKey;
+                    return None;
+                }
+            },
         };
-        self.free.push(index);
-        Some(Completed { user, buffer, status, result })
+        slot.state = State::Free;
+        // The upper bits count, and begin again.
+        slot.id = slot.id.wrapping_add(1 << SLOT_BITS);
+        self.free.push(index as u16);
+        Some(Completed { user: slot.user, buffer, status, result })
     }
 
     /// A work request of a broken connection is back: its slot gets its buffer.
+    #[cold]
     fn flushed(&mut self, done: Done) {
-        if let Some((_, slot)) = self.closing.pop_front_if(|(ticket, _)| *ticket == done.ticket) {
-            return self.settle(slot, &done);
+        if let Some((_, index)) = self.closing.pop_front_if(|(ticket, _)| *ticket == done.ticket) {
+            return self.settle(index, &done);
         }
-        let sent = |pending: &&mut Pending| pending.sending.is_some_and(|kept| kept.ticket() == done.ticket);
+        let is_of = |slot: &&mut Slot| slot.data.kept().is_some_and(|kept| kept.ticket() == done.ticket);
         // A capsule without a buffer is not among them.
-        if let Some(pending) = self.slots.iter_mut().filter_map(|slot| slot.pending.as_mut()).find(sent) {
-            pending.returned(done.buffer);
+        if let Some(slot) = self.slots.iter_mut().find(is_of) {
+            slot.data = Held::of(done.buffer);
         }
     }
 
     /// Gives slots the buffers of capsules that have arrived, though no answer came.
     fn reclaim(&mut self) {
-        for pending in self.slots.iter_mut().filter_map(|slot| slot.pending.as_mut()) {
-            if let Some(buffer) = pending.sending.and_then(|kept| self.connection.reclaim(&kept)) {
-                pending.returned(Some(buffer));
+        for slot in &mut self.slots {
+            if let Some(buffer) = slot.data.kept().and_then(|kept| self.connection.reclaim(&kept)) {
+                slot.data = Held::of(Some(buffer));
             }
         }
     }
@@ -431,7 +508,9 @@ impl Queue {
             tracing::debug!(%error, queue = self.qid, "buffers of a broken queue are freed with its queue pair");
         }
         // The queue pair is in ERR: the remote reaches nothing by it any more.
-        std::mem::take(&mut self.slots).into_iter().filter_map(unfinished).collect()
+        let mut keys = mem::take(&mut self.keys).into_iter();
+        let slots = mem::take(&mut self.slots).into_iter().map(|slot| (slot, keys.next()));
+        slots.filter_map(|(slot, key)| unfinished(slot, key)).collect()
     }
 
     fn protocol(&self, what: String) -> HostError {
@@ -450,13 +529,14 @@ impl Drop for Queue {
 }
 
 /// Registers `buffer` by `key`, and sends a capsule that says so.
+#[inline(never)]
 fn send_registered(
     connection: &mut Connection,
     key: &mut FastKey,
-    command: Command,
+    command: &Command,
     buffer: IoBuffer,
     access: AccessFlags,
-) -> Result<Pending, Refused> {
+) -> Result<Held, Refused> {
     let length = buffer.len() as u32;
     let refused = |buffer: Option<Buffer>, reason: RefusedReason| Refused {
         buffer: buffer.map(IoBuffer::of),
@@ -465,27 +545,32 @@ fn send_registered(
     key.push(buffer.into_inner()).map_err(|buffer| refused(Some(buffer), RefusedReason::KeyInUse))?;
     let mut batch = connection.batch();
     // A key that lets the remote write must let this side write, too.
-    let remote = match batch.register_unreported(key, access | AccessFlags::LOCAL_WRITE) {
-        Ok(remote) => remote,
-        Err(reason) => return Err(refused(key.parts().next(), reason)),
+    let sent = match batch.register_unreported(key, access | AccessFlags::LOCAL_WRITE) {
+        Ok(remote) => {
+            let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED_INVALIDATE);
+            batch.send_inline_unreported(command.data(sgl).as_bytes())
+        }
+        refused => refused.map(drop),
     };
-    let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED_INVALIDATE);
-    match batch.send_inline_unreported(command.data(&sgl).as_bytes()) {
-        Ok(()) => Ok(Pending { user: 0, buffer: None, sending: None, answer: None }),
-        // The key is open, and only a command closes it: the queue has room for all commands, so it is broken.
-        Err(reason) => Err(refused(None, reason)),
-    }
+    batch.ring();
+    // If it was registered and not sent, the key is open, and only a command closes it: the queue has room for all
+    // commands, so it is broken.
+    sent.map(|()| Held::ByKey).map_err(|reason| refused(key.pop(), reason))
 }
 
 /// The command of a slot whose connection is gone.
-fn unfinished(mut slot: Slot) -> Option<Unfinished> {
-    let pending = slot.pending.take()?;
-    let of_key = slot.key.as_mut().and_then(|key| {
-        // The remote may have the key still: only a command closes it now.
-        let is_free = key.is_free() || key.renew().is_ok();
-        is_free.then(|| key.parts().next()).flatten().map(IoBuffer::of)
-    });
-    Some(Unfinished { user: pending.user, buffer: pending.buffer.or(of_key) })
+fn unfinished(slot: Slot, key: Option<FastKey>) -> Option<Unfinished> {
+    let buffer = match (slot.state, slot.data) {
+        (State::Free, _) => return None,
+        (_, Held::Here(buffer)) => Some(buffer),
+        (_, Held::ByKey) => key.and_then(|mut key| {
+            // The remote may have the key still: only a command closes it now.
+            let is_free = key.is_free() || key.renew().is_ok();
+            is_free.then(|| key.pop()).flatten().map(IoBuffer::of)
+        }),
+        (_, Held::Nothing | Held::InCapsule(_)) => None,
+    };
+    Some(Unfinished { user: slot.user, buffer })
 }
 
 /// What the region of `buffer` does not grant the remote.

@@ -350,24 +350,57 @@ impl Command {
     }
 
     /// Without data.
+    #[inline]
     pub fn without_data(self) -> Self {
-        self.data(&KeyedSgl { kind: sgl_type::KEYED, ..KeyedSgl::default() })
+        self.data(KeyedSgl { kind: sgl_type::KEYED, ..KeyedSgl::default() })
     }
 
     /// With the data that `sgl` describes.
-    pub fn data(mut self, sgl: &(impl IntoBytes + zerocopy::Immutable)) -> Self {
-        if let Ok(bytes) = sgl.as_bytes().try_into() {
-            self.data = bytes;
-        }
-        self
+    #[inline]
+    pub fn data(self, sgl: impl Into<[u8; 16]>) -> Self {
+        Command { data: sgl.into(), ..self }
     }
 }
 
+impl From<KeyedSgl> for [u8; 16] {
+    #[inline]
+    fn from(sgl: KeyedSgl) -> Self {
+        zerocopy::transmute!(sgl)
+    }
+}
+
+impl From<OffsetSgl> for [u8; 16] {
+    #[inline]
+    fn from(sgl: OffsetSgl) -> Self {
+        zerocopy::transmute!(sgl)
+    }
+}
+
+impl ReadWrite {
+    /// A command on namespace `nsid`, and an SGL descriptor.
+    #[inline]
+    pub fn new(opcode: Opcode, nsid: u32) -> Self {
+        ReadWrite { opcode: opcode.number(), flags: flags::SGL, nsid: nsid.into(), ..ReadWrite::default() }
+    }
+}
+
+impl From<ReadWrite> for Command {
+    #[inline]
+    fn from(form: ReadWrite) -> Self {
+        zerocopy::transmute!(form)
+    }
+}
+
+/// Bits of a keyed descriptor's length, which is followed by the key.
+const LENGTH_BITS: u32 = 24;
+const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+
 impl KeyedSgl {
     /// `length` bytes at `address`, opened by `key`, of one of the types of [`sgl_type`].
+    #[inline]
     pub fn new(address: u64, length: u32, key: u32, kind: u8) -> Self {
-        let [a, b, c, _] = length.to_le_bytes();
-        KeyedSgl { address: address.into(), length: [a, b, c], key: key.into(), kind }
+        let second = u64::from(length) & LENGTH_MASK | u64::from(key) << LENGTH_BITS | u64::from(kind) << 56;
+        zerocopy::transmute!([address.to_le(), second.to_le()])
     }
 
     /// Bytes.
