@@ -49,6 +49,19 @@ const CASES: [(&str, Io, DataPlacement, bool); 5] = [
 /// Queues of a host that are used in turn, for growth: reads by a standing key.
 const QUEUES: [usize; 4] = [1, 4, 16, 64];
 
+/// A host posts so many receives of a queue again at once.
+const REPOSTED: usize = 16;
+
+/// Batches that count with `count` queues: each queue posts its receives again.
+fn batches(count: usize) -> usize {
+    (count * REPOSTED).div_ceil(BATCH)
+}
+
+/// The name of such a batch.
+fn of_queues(count: usize, batch: usize) -> String {
+    format!("{count} queues, batch {batch}")
+}
+
 /// Turns of the target, which are counted one by one.
 const TURNS: [&str; 3] = ["target, first turn", "target, second turn", "target, third turn"];
 
@@ -71,8 +84,11 @@ fn main() -> Result<(), Failure> {
     }
     println!("\n| read, standing key, queues in turn | host, submit | host, complete |\n| ---: | ---: | ---: |");
     for count in QUEUES {
-        let of =
-            |part: &str| counts.get(&format!("{count} queues: {part}")).copied().unwrap_or(f64::NAN) / BATCH as f64;
+        let of_batch = |batch, part: &str| counts.get(&format!("{}: {part}", of_queues(count, batch))).copied();
+        let of = |part: &str| {
+            let sum: f64 = (0..batches(count)).map(|batch| of_batch(batch, part).unwrap_or(f64::NAN)).sum();
+            sum / (batches(count) * BATCH) as f64
+        };
         println!("| {count} | {:.0} | {:.0} |", of("submit"), of("complete"));
     }
     lnet::report(&counts);
@@ -95,7 +111,9 @@ fn child() -> Result<(), Failure> {
         for _ in 0..count.div_ceil(BATCH) + WARM {
             stage.batch(Io::Read, None)?;
         }
-        stage.batch(Io::Read, Some(&format!("{count} queues")))?;
+        for batch in 0..batches(count) {
+            stage.batch(Io::Read, Some(&of_queues(count, batch)))?;
+        }
     }
     lnet::child()
 }
