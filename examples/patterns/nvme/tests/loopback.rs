@@ -392,6 +392,27 @@ fn commands_that_cannot_be_are_refused_here_or_there_and_disturb_nothing() {
     pair.await_quiet();
 }
 
+/// The host posts receives again several at a time, and yet has one for each answer.
+#[test]
+fn a_queue_of_two_commands_is_answered_as_long_as_it_asks() {
+    let mut pair = Pair::plain();
+    let mut with = options(DataPlacement::StandingKey, true);
+    with.depth = 2;
+    let (mut controller, namespace) = pair.connect(with);
+    let mut queue = controller.io_queue(&mut pair.host).unwrap();
+    for _ in 0..50 {
+        for user in 0..2 {
+            queue.flush(&namespace, user).unwrap();
+        }
+        for _ in 0..2 {
+            assert!(pair.wait(&mut queue).unwrap().status.is_success());
+        }
+    }
+    queue.close();
+    controller.disconnect(&mut pair.host).unwrap();
+    pair.await_quiet();
+}
+
 #[test]
 fn commands_wait_for_chunks_and_all_are_answered() {
     let mut with = TargetOptions::new(NQN);
