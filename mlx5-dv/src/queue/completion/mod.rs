@@ -360,8 +360,16 @@ impl Iterator for Completions<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
+        self.next_entry().map(|cqe| decode(&cqe))
+    }
+}
+
+impl Completions<'_> {
+    /// As [`next`](Self::next), for those who decode it themselves.
+    #[inline(always)]
+    pub(in crate::queue) fn next_entry(&mut self) -> Option<Cqe> {
         self.left = self.left.checked_sub(1)?;
-        self.queue.take::<false>().map(|cqe| decode(&cqe))
+        self.queue.take::<false>()
     }
 }
 

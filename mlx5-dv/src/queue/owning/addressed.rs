@@ -229,26 +229,26 @@ impl<R: Receiver> ConnectionBatch<'_, AddressedMessages<R>> {
     }
 }
 
-/// The calls of a type with [`Sends`](super::sends::Sends) to receivers of a type: batches, work requests that are
-/// posted alone, completions.
+/// The calls of a type with `sends`, which are [`Polled`](super::polled::Polled), to receivers of a type: batches, work
+/// requests that are posted alone, completions.
 macro_rules! addressed_calls {
     ($Type:ty, $Service:ty, $Receiver:ty) => {
         impl $Type {
             /// How its sends ring the doorbell; `None` before it is connected.
             pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
-                self.sends.doorbell_kind()
+                self.sends.work.doorbell_kind()
             }
 
             /// Number of work requests in flight.
             pub fn in_flight(&self) -> usize {
-                self.sends.in_flight()
+                self.sends.work.in_flight.in_flight().0
             }
 
             /// Starts a batch of work requests, with one doorbell: all calls below, those of several buffers, fast
             /// registrations, memory windows.
             #[inline(always)]
             pub fn batch(&mut self) -> ConnectionBatch<'_, $Service> {
-                self.sends.batch()
+                self.sends.work.batch()
             }
 
             /// SEND of `buffer` to `to`. Errors: [`Refused`], with the buffer.
@@ -366,6 +366,8 @@ macro_rules! addressed_calls {
             /// # Errors
             /// [`RetireError`] if the card names a work request that is not in flight: the card or the driver is
             /// broken.
+            // Inlined, as `Hub::poll`, and for the same reason.
+            #[inline(always)]
             pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
                 self.sends.poll()
             }

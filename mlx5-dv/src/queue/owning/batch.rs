@@ -25,8 +25,6 @@ pub struct ConnectionBatch<'a, S: Service = Messages> {
     /// `None` before the connection is connected.
     sends: Option<SendBatch<'a, AnyDoorbell, S>>,
     in_flight: &'a mut InFlight,
-    /// Fence of the next work request.
-    fence: &'a mut WrFlags,
     /// Whether work requests have no completion of their own.
     is_quiet: bool,
 }
@@ -67,10 +65,9 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
         qp: &'a QueuePair,
         queue: Option<&'a mut SendQueue<AnyDoorbell, S>>,
         in_flight: &'a mut InFlight,
-        fence: &'a mut WrFlags,
     ) -> Self {
         in_flight.start_batch();
-        ConnectionBatch { qp, sends: queue.map(SendQueue::batch), in_flight, fence, is_quiet: false }
+        ConnectionBatch { qp, sends: queue.map(SendQueue::batch), in_flight, is_quiet: false }
     }
 
     /// What dropping it does.
@@ -137,8 +134,8 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
         let wr_id = self.in_flight.next(Side::Send)?;
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
         let completes = !self.is_quiet || !self.in_flight.may_be_quiet();
-        post(sends, wr_id, signalled_if(completes) | *self.fence, elements)?;
-        *self.fence = WrFlags::empty();
+        post(sends, wr_id, signalled_if(completes) | self.in_flight.fence, elements)?;
+        self.in_flight.fence = WrFlags::empty();
         Ok(completes)
     }
 
@@ -180,8 +177,8 @@ impl<'a, S: KeyChanging> ConnectionBatch<'a, S> {
     ) -> Result<(Ticket, T), RefusedReason> {
         let wr_id = self.in_flight.next(Side::Send)?;
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
-        let posted = post(sends, wr_id, WrFlags::SIGNALLED | *self.fence)?;
-        *self.fence = sends.fence_after_update();
+        let posted = post(sends, wr_id, WrFlags::SIGNALLED | self.in_flight.fence)?;
+        self.in_flight.fence = sends.fence_after_update();
         Ok((self.in_flight.keep_of_key(), posted))
     }
 
@@ -194,8 +191,8 @@ impl<'a, S: KeyChanging> ConnectionBatch<'a, S> {
     ) -> Result<T, RefusedReason> {
         let completes = self.in_flight.unreported_completes(wqebbs)?;
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
-        let posted = post(sends, UNREPORTED, signalled_if(completes) | *self.fence)?;
-        *self.fence = sends.fence_after_update();
+        let posted = post(sends, UNREPORTED, signalled_if(completes) | self.in_flight.fence)?;
+        self.in_flight.fence = sends.fence_after_update();
         self.in_flight.keep_unreported(wqebbs, completes);
         Ok(posted)
     }
@@ -310,8 +307,8 @@ impl<S: Connected> ConnectionBatch<'_, S> {
     pub fn send_inline_unreported(&mut self, data: &[u8]) -> Result<(), RefusedReason> {
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
         let completes = self.in_flight.unreported_completes(1)?;
-        sends.send_inline(UNREPORTED, signalled_if(completes) | *self.fence, data)?;
-        *self.fence = WrFlags::empty();
+        sends.send_inline(UNREPORTED, signalled_if(completes) | self.in_flight.fence, data)?;
+        self.in_flight.fence = WrFlags::empty();
         self.in_flight.keep_unreported(1, completes);
         Ok(())
     }
@@ -332,12 +329,12 @@ impl<S: Connected> ConnectionBatch<'_, S> {
             let slot = self.in_flight.next(Side::Send)?;
             let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
             // SAFETY: the buffer is in the in-flight table until the send has completed, or its queue pair was reset.
-            unsafe { sends.send(KEPT | slot, WrFlags::SIGNALLED | *self.fence, &elements) }?;
+            unsafe { sends.send(KEPT | slot, WrFlags::SIGNALLED | self.in_flight.fence, &elements) }?;
             Ok(slot)
         };
         match post() {
             Ok(slot) => {
-                *self.fence = WrFlags::empty();
+                self.in_flight.fence = WrFlags::empty();
                 Ok(self.in_flight.keep_kept(slot, buffer))
             }
             Err(reason) => Err(Refused { buffer: Some(buffer), reason }),

@@ -1,27 +1,22 @@
 //! A connected queue pair that owns the buffers of posted work.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_prm::cqe::Cqe;
-
 use super::batch::{ConnectionBatch, ConnectionReceives, alone};
-use super::in_flight::{Done, InFlight, Kept, Refused, RefusedReason, Ticket};
+use super::in_flight::{Done, Kept, Refused, RefusedReason, Ticket};
 use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::RemoteAddress;
 use crate::objects::{Buffer, DoorbellKind, Pd, QueuePair, RtrAttributes, RtsAttributes};
-use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::{Completion, Work, WorkError, decode, decode_received, decode_sent, work_of};
+use crate::queue::completion::decode::{Completion, WorkError};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::send::masked::MaskedNumber;
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
-use crate::queue::send::wqe::WrFlags;
 
 /// Error of a blocking call.
 #[derive(Debug, thiserror::Error)]
@@ -62,12 +57,7 @@ pub enum WaitError {
 /// fails, the buffers are leaked.
 #[derive(Debug)]
 pub struct Connection<S: Connected = Messages> {
-    in_flight: InFlight,
-    /// Completions that blocking calls polled while they waited for another one.
-    met: VecDeque<Done>,
     link: Link<S>,
-    /// Fence of the next work request; set if the last one changes a key.
-    fence: WrFlags,
 }
 
 /// A connection whose messages may be lost: SENDs and RDMA WRITEs. See [`UnreliableMessages`].
@@ -90,22 +80,17 @@ impl<S: Connected> Connection<S> {
     /// [`Error::Invalid`] if the options exceed a capability; [`Error::Unsupported`] if the card does not support the
     /// service; [`Error::Memory`], [`Error::Command`].
     pub fn of_service(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
-        let sends = (options.send_depth, options.send_sges);
-        let receives = (options.recv_depth, options.recv_sges);
-        // It checks the options.
-        let link = Link::new(pd, options)?;
-        let in_flight = InFlight::of_several(sends, receives);
-        Ok(Connection { met: VecDeque::with_capacity(in_flight.buffers()), in_flight, link, fence: WrFlags::empty() })
+        Link::new(pd, options).map(|link| Connection { link })
     }
 
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.link.qp
+        self.link.qp()
     }
 
     /// How its sends ring the doorbell; `None` before it is connected, and without a send queue.
     pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
-        self.link.doorbell_kind()
+        self.link.queues.work.doorbell_kind()
     }
 
     /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.
@@ -143,26 +128,24 @@ impl<S: Connected> Connection<S> {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// buffers stay in flight. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        self.link.reset()?;
-        self.fence = WrFlags::empty();
-        Ok(self.met.drain(..).filter_map(|done| done.buffer).chain(self.in_flight.drain()).collect())
+        self.link.reset()
     }
 
     /// Number of sends, writes, reads and atomics in flight, and of receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
-        self.in_flight.in_flight()
+        self.link.queues.work.in_flight.in_flight()
     }
 
     /// Starts a batch of sends, writes and, if reliable, reads and atomics, with one doorbell.
     #[inline(always)]
     pub fn batch(&mut self) -> ConnectionBatch<'_, S> {
-        ConnectionBatch::new(&self.link.qp, self.link.queues.send.as_mut(), &mut self.in_flight, &mut self.fence)
+        self.link.queues.work.batch()
     }
 
     /// Starts a batch of receives.
     #[inline(always)]
     pub fn receives(&mut self) -> ConnectionReceives<'_> {
-        ConnectionReceives::new(self.link.queues.receive.as_mut(), &mut self.in_flight, RefusedReason::NotReset)
+        self.link.queues.work.receives()
     }
 
     /// Receives one message into `buffer`. Errors: [`Refused`], with the buffer.
@@ -219,7 +202,7 @@ impl<S: Connected> Connection<S> {
     /// The buffer of a send, once polls have met its completion; `None` before, and when it is back already.
     #[inline]
     pub fn reclaim(&mut self, kept: &Kept) -> Option<Buffer> {
-        self.in_flight.reclaim(kept)
+        self.link.queues.work.in_flight.reclaim(kept)
     }
 
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
@@ -249,48 +232,7 @@ impl<S: Connected> Connection<S> {
     // Inlined, as `Hub::poll`, and for the same reason.
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        // Most programs wait for nothing, and have none here.
-        while self.met.is_empty() {
-            let Some(cqe) = self.link.queues.cq.poll_entry() else { return Ok(None) };
-            let retired = if let Some(completion) = decode_sent(&cqe) {
-                match self.take(&completion.work) {
-                    Ok((ticket, buffer)) => return Ok(Some(Done::alone(ticket, buffer, completion))),
-                    Err(Some(wr_id)) if self.in_flight.complete_silently(wr_id) => continue,
-                    Err(retired) => retired,
-                }
-            } else if let Some(completion) = decode_received(&cqe) {
-                match self.take(&completion.work) {
-                    Ok((ticket, buffer)) => return Ok(Some(Done::alone(ticket, buffer, completion))),
-                    Err(retired) => retired,
-                }
-            } else {
-                None
-            };
-            self.meet(retired, cqe)?;
-        }
-        Ok(self.met.pop_front())
-    }
-
-    /// Takes a work request that succeeded, if it completes alone. Otherwise returns its `wr_id`, if it was retired.
-    #[inline(always)]
-    fn take(&mut self, work: &Work) -> Result<(Ticket, Option<Buffer>), Option<u64>> {
-        let wr_id = self.link.queues.retire(work).map_err(|_| None)?;
-        self.in_flight.take_alone(work.side, wr_id).ok_or(Some(wr_id))
-    }
-
-    /// Meets all that completes with `cqe`, whose work request has the `wr_id` if it is `retired`.
-    #[cold]
-    #[inline(never)]
-    fn meet(&mut self, retired: Option<u64>, cqe: Cqe) -> Result<(), RetireError> {
-        let result = decode(&cqe);
-        let wr_id = match retired {
-            Some(wr_id) => wr_id,
-            None => self.link.queues.retire(&work_of(&result))?,
-        };
-        let first = self.in_flight.complete(wr_id, result, &mut self.met)?;
-        // Before those that completed with it: there were no others.
-        first.into_iter().for_each(|first| self.met.push_front(first));
-        Ok(())
+        self.link.queues.poll()
     }
 
     /// Waits for the next completed work request, with its buffer: polls, then sleeps if the connection has
@@ -300,25 +242,14 @@ impl<S: Connected> Connection<S> {
     /// [`Error::Timeout`] ([`Duration::MAX`] means forever), [`Error::CompletionQueue`] if the completion queue
     /// overran, [`Error::Dead`], [`Error::InvalidResponse`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
-        match self.met.pop_front() {
-            Some(done) => Ok(done),
-            None => {
-                let deadline = self.deadline(timeout);
-                self.wait_card(&deadline, timeout)
-            }
-        }
+        self.link.queues.next_within(timeout)
     }
 
     /// As [`poll`](Self::poll), but waits for a completion; for tasks of any executor. `readable` and the errors are
     /// those of [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready). The connection needs
     /// [`ConnectionOptions::events`].
-    pub async fn next(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Done, Error> {
-        loop {
-            if let Some(done) = self.poll()? {
-                return Ok(done);
-            }
-            self.cq().ready(&mut readable).await?;
-        }
+    pub async fn next(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Done, Error> {
+        self.link.queues.next(readable).await
     }
 
     /// The eventfd that becomes readable at an event that [`next`](Self::next) or [`wait`](Self::wait) requested;
@@ -334,11 +265,12 @@ impl<S: Connected> Connection<S> {
         timeout: Duration,
     ) -> Result<(Completion, Option<Buffer>), WaitError> {
         let ticket = ticket?;
-        let deadline = self.deadline(timeout);
+        let queues = &mut self.link.queues;
+        let deadline = queues.deadline(timeout);
         loop {
-            let done = match self.met.iter().position(|done| done.ticket == ticket) {
-                Some(at) => self.met.remove(at),
-                None => Some(self.wait_card(&deadline, timeout)?),
+            let done = match queues.met.iter().position(|done| done.ticket == ticket) {
+                Some(at) => queues.met.remove(at),
+                None => Some(queues.wait_card(&deadline, timeout)?),
             };
             match done {
                 Some(Done { ticket: this, buffer, result, .. }) if this == ticket => {
@@ -347,7 +279,7 @@ impl<S: Connected> Connection<S> {
                         Err(error) => Err(WaitError::Failed { error, buffer }),
                     };
                 }
-                other => self.met.extend(other),
+                other => queues.met.extend(other),
             }
         }
     }
@@ -476,43 +408,3 @@ impl Connection {
 }
 
 event_source!(Connection<S>, S: Connected; link.queues.cq);
-
-impl<S: Connected> Wait for Connection<S> {
-    type Completion = Completion;
-
-    // Inlined, so that what is done is not copied from caller to caller.
-    #[inline(always)]
-    fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
-        while let Some((wr_id, result)) = self.link.queues.poll()? {
-            if let Some(done) = self.in_flight.complete(wr_id, result, &mut self.met)? {
-                return Ok(Some(done));
-            }
-        }
-        Ok(None)
-    }
-
-    fn cq(&mut self) -> &mut CompletionQueue {
-        &mut self.link.queues.cq
-    }
-
-    fn sleeps(&self) -> bool {
-        self.link.options.events
-    }
-}
-
-impl<S: Connected> Drop for Connection<S> {
-    fn drop(&mut self) {
-        self.link.queues.close();
-        if self.in_flight.is_empty() && !self.in_flight.has_keys() {
-            return;
-        }
-        // Until the queue pair is reset, the card may still write the buffers, and register keys. A dead card cannot:
-        // its DMA was stopped before its death was reported.
-        if let Err(error) = self.link.qp.reset()
-            && !error.frees_memory()
-        {
-            tracing::error!(%error, "a connection could not be reset; its buffers in flight are leaked");
-            self.in_flight.leak();
-        }
-    }
-}

@@ -1,24 +1,20 @@
 //! A queue pair for datagrams that owns the buffers of posted work.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::{ConnectionReceives, DatagramBatch, alone};
-use super::datagrams::{DatagramOptions, queue_pair, restart, start};
+use super::datagrams::{DatagramOptions, WHAT, queue_pair};
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
-use super::queues::{Queues, Wait};
+use super::polled::Polled;
 use crate::error::Error;
 use crate::objects::{AddressHandle, Buffer, DoorbellKind, Pd, QueuePair};
-use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::Completion;
 use crate::queue::error::{Full, PostError, RetireError};
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::ReceiveQueue;
-use crate::queue::send::datagram::DatagramSendQueue;
-use crate::queue::send::wqe::WrFlags;
+use crate::queue::send::datagram::Datagrams;
 
 /// A queue pair for datagrams, its completion queue, and the buffers in flight: what a
 /// [`Connection`](crate::queue::Connection) is for messages.
@@ -60,14 +56,8 @@ use crate::queue::send::wqe::WrFlags;
 /// dropped with work in flight, the queue pair is reset first; if that fails, the buffers are leaked.
 #[derive(Debug)]
 pub struct DatagramQueue {
-    in_flight: InFlight,
-    /// What completed together with the last that was polled.
-    met: VecDeque<Done>,
-    /// Always empty: datagrams wait for nothing.
-    fence: WrFlags,
-    queues: Queues<DatagramSendQueue, ReceiveQueue>,
+    queues: Polled<Datagrams, ReceiveQueue>,
     options: DatagramOptions,
-    qp: Arc<QueuePair>,
 }
 
 impl DatagramQueue {
@@ -78,44 +68,39 @@ impl DatagramQueue {
     /// [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: DatagramOptions) -> Result<Self, Error> {
         let (qp, cq) = queue_pair(pd, &options)?;
-        let (send, receive) = start(&qp, &options)?;
-        Ok(DatagramQueue {
-            in_flight: InFlight::new(options.send_depth, options.recv_depth),
-            met: VecDeque::with_capacity(options.send_depth as usize),
-            fence: WrFlags::empty(),
-            queues: Queues { send, receive, cq },
-            options,
-            qp,
-        })
+        let in_flight = InFlight::new(options.send_depth, options.recv_depth);
+        let mut queues = Polled::new(qp, cq, in_flight, WHAT);
+        queues.start(&options)?;
+        Ok(DatagramQueue { queues, options })
     }
 
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.qp
+        &self.queues.work.qp
     }
 
     /// How it rings the doorbell; `None` without a send queue.
     pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
-        self.queues.send.as_ref().map(DatagramSendQueue::doorbell_kind)
+        self.queues.work.doorbell_kind()
     }
 
     /// Number of datagrams in flight, and of receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
-        self.in_flight.in_flight()
+        self.queues.work.in_flight.in_flight()
     }
 
     /// Starts a batch of datagrams, which go to the card with one doorbell; `None` without a send queue, or if the last
     /// reset failed.
     #[inline(always)]
     pub fn batch(&mut self) -> Option<DatagramBatch<'_>> {
-        let queue = self.queues.send.as_mut()?;
-        Some(DatagramBatch::new(&self.qp, Some(queue), &mut self.in_flight, &mut self.fence))
+        let work = &mut self.queues.work;
+        work.queues.send.is_some().then(|| work.batch())
     }
 
     /// Starts a batch of receives, which go to the card together.
     #[inline(always)]
     pub fn receives(&mut self) -> ConnectionReceives<'_> {
-        ConnectionReceives::new(self.queues.receive.as_mut(), &mut self.in_flight, RefusedReason::NotReset)
+        self.queues.work.receives()
     }
 
     /// Receives one datagram into `buffer`, behind [`GRH`](crate::queue::GRH) bytes. Errors: [`Refused`], with the
@@ -160,12 +145,10 @@ impl DatagramQueue {
     ///
     /// # Errors
     /// [`RetireError`] if the card names a work request that is not in flight: the card or the driver is broken.
-    #[inline]
+    // Inlined, as `Hub::poll`, and for the same reason.
+    #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        if !self.met.is_empty() {
-            return Ok(self.met.pop_front());
-        }
-        self.poll_card()
+        self.queues.poll()
     }
 
     /// Waits for the next completed work request, with its buffer: polls, then sleeps with
@@ -175,23 +158,14 @@ impl DatagramQueue {
     /// [`Error::Timeout`] ([`Duration::MAX`] means no limit), [`Error::CompletionQueue`] if the completion queue
     /// overran, [`Error::Dead`], [`Error::InvalidResponse`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
-        if let Some(done) = self.met.pop_front() {
-            return Ok(done);
-        }
-        let deadline = self.deadline(timeout);
-        self.wait_card(&deadline, timeout)
+        self.queues.next_within(timeout)
     }
 
     /// As [`poll`](Self::poll), but waits for a completion; for tasks of any executor. `readable` and the errors are
     /// those of [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready). The queue needs
     /// [`DatagramOptions::events`].
-    pub async fn next(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Done, Error> {
-        loop {
-            if let Some(done) = self.poll()? {
-                return Ok(done);
-            }
-            self.cq().ready(&mut readable).await?;
-        }
+    pub async fn next(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Done, Error> {
+        self.queues.next(readable).await
     }
 
     /// The eventfd that becomes readable at an event that [`next`](Self::next) or [`wait`](Self::wait) requested;
@@ -207,8 +181,7 @@ impl DatagramQueue {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// buffers stay in flight. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        restart(&mut self.queues, &self.qp, &self.options)?;
-        Ok(self.met.drain(..).filter_map(|done| done.buffer).chain(self.in_flight.drain()).collect())
+        self.queues.restart(&self.options)
     }
 }
 
@@ -220,37 +193,3 @@ fn refused(depth: u32, buffer: Option<Buffer>) -> Refused {
 }
 
 event_source!(DatagramQueue; queues.cq);
-
-impl Wait for DatagramQueue {
-    type Completion = Completion;
-
-    #[inline]
-    fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
-        let Some((wr_id, result)) = self.queues.poll()? else { return Ok(None) };
-        self.in_flight.done_all(wr_id, result, &mut self.met).map(Some)
-    }
-
-    fn cq(&mut self) -> &mut CompletionQueue {
-        &mut self.queues.cq
-    }
-
-    fn sleeps(&self) -> bool {
-        self.options.events
-    }
-}
-
-impl Drop for DatagramQueue {
-    fn drop(&mut self) {
-        self.queues.close();
-        if self.in_flight.is_empty() {
-            return;
-        }
-        // As for a `Connection`.
-        if let Err(error) = self.qp.reset()
-            && !error.frees_memory()
-        {
-            tracing::error!(%error, "a queue pair of datagrams could not be reset; its buffers in flight are leaked");
-            self.in_flight.leak();
-        }
-    }
-}

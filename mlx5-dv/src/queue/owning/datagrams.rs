@@ -7,10 +7,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::buffers::Buffers;
 use super::endpoint::{EndpointCompletions, EndpointReceives, Window};
-use super::held::{EndpointDone, Held, HeldBatch, HeldBuffers};
+use super::held::{EndpointDone, HeldBatch, HeldBuffers};
 use super::in_flight::Refused;
+use super::polled::Polled;
 use super::queues::Queues;
+use super::work_queues::WorkQueues;
 use crate::error::Error;
 use crate::objects::{
     AddressHandle, AnyDoorbell, Buffer, Copying, CqOptions, DatagramAttributes, DoorbellKind, MemoryRegion, Pd,
@@ -20,7 +23,7 @@ use crate::queue::completion::CompletionQueue;
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::ReceiveQueue;
-use crate::queue::send::datagram::{DatagramSendBatch, DatagramSendQueue, Datagrams};
+use crate::queue::send::datagram::{DatagramSendBatch, Datagrams};
 use crate::queue::send::wqe::WrFlags;
 use crate::setters::setters;
 
@@ -105,28 +108,27 @@ pub(super) fn queue_pair(pd: &Arc<Pd>, options: &DatagramOptions) -> Result<(Arc
     Ok((qp, cq))
 }
 
-/// RST to RTS: the queues of `qp`, each only if its depth is not 0.
-pub(super) fn start(qp: &Arc<QueuePair>, options: &DatagramOptions) -> Result<WorkQueues, Error> {
-    qp.activate(&options.attributes())?;
-    let send = (options.send_depth > 0).then(|| qp.datagram_send_queue()).transpose()?;
-    let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
-    Ok((send, receive))
+impl<B: Buffers> Polled<Datagrams, ReceiveQueue, B> {
+    /// RST to RTS: new work queues, each only if its depth is not 0.
+    pub(super) fn start(&mut self, options: &DatagramOptions) -> Result<(), Error> {
+        let WorkQueues { queues, qp, .. } = &mut self.work;
+        qp.activate(&options.attributes())?;
+        let send = (options.send_depth > 0).then(|| qp.datagram_send_queue()).transpose()?;
+        let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
+        *queues = Queues { send, receive };
+        Ok(())
+    }
+
+    /// Any state to RTS. Returns the buffers that were in flight, and those of completions not polled.
+    pub(super) fn restart(&mut self, options: &DatagramOptions) -> Result<Vec<Buffer>, Error> {
+        self.work.reset()?;
+        self.start(options)?;
+        Ok(self.discarded())
+    }
 }
 
-/// Takes `qp` through RST to RTS, with new work queues.
-pub(super) fn restart(
-    queues: &mut Queues<DatagramSendQueue, ReceiveQueue>,
-    qp: &Arc<QueuePair>,
-    options: &DatagramOptions,
-) -> Result<(), Error> {
-    queues.close();
-    qp.reset()?;
-    (queues.send, queues.receive) = start(qp, options)?;
-    Ok(())
-}
-
-/// The send and the receive queue.
-type WorkQueues = (Option<DatagramSendQueue>, Option<ReceiveQueue>);
+/// What they are of, for the log.
+pub(super) const WHAT: &str = "a queue pair of datagrams";
 
 /// A queue pair for datagrams, and the memory region that it uses.
 ///
@@ -139,13 +141,9 @@ type WorkQueues = (Option<DatagramSendQueue>, Option<ReceiveQueue>);
 #[derive(Debug)]
 pub struct DatagramEndpoint {
     window: Window,
-    queues: Queues<DatagramSendQueue, ReceiveQueue>,
-    /// Buffers of posted work.
-    buffers: HeldBuffers,
-    qp: Arc<QueuePair>,
+    /// With the region, and the buffers of posted work.
+    queues: Polled<Datagrams, ReceiveQueue, HeldBuffers>,
     options: DatagramOptions,
-    /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
-    region: Arc<MemoryRegion>,
 }
 
 impl DatagramEndpoint {
@@ -156,46 +154,39 @@ impl DatagramEndpoint {
     /// [`Error::Command`].
     pub fn new(region: &Arc<MemoryRegion>, options: &DatagramOptions) -> Result<Self, Error> {
         let (qp, cq) = queue_pair(region.pd(), options)?;
-        let (send, receive) = start(&qp, options)?;
-        let buffers = HeldBuffers {
-            sends: Held::new(send.as_ref().map_or(0, DatagramSendQueue::capacity)),
-            receives: Held::new(receive.as_ref().map_or(0, ReceiveQueue::capacity)),
-        };
-        let queues = Queues { send, receive, cq };
-        let (window, options) = (Window::of(region), options.clone());
-        Ok(DatagramEndpoint { window, queues, buffers, qp, options, region: Arc::clone(region) })
+        let mut queues = Polled::new(qp, cq, HeldBuffers::new(region), WHAT);
+        queues.start(options)?;
+        queues.work.hold();
+        Ok(DatagramEndpoint { window: Window::of(region), queues, options: options.clone() })
     }
 
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.qp
+        &self.queues.work.qp
     }
 
     /// How it rings the doorbell; `None` without a send queue.
     pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
-        self.queues.send.as_ref().map(DatagramSendQueue::doorbell_kind)
+        self.queues.work.doorbell_kind()
     }
 
     /// The region.
     pub fn region(&self) -> &Arc<MemoryRegion> {
-        &self.region
+        &self.queues.work.in_flight.region
     }
 
     /// Starts a batch of datagrams; `None` without a send queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<DatagramSends<'_>> {
-        let (window, buffers) = (self.window, &mut self.buffers.sends);
-        self.queues.send.as_mut().map(|queue| {
-            let batch = queue.batch();
-            DatagramSends { buffers: buffers.batch(batch.next_index()), batch, window }
-        })
+        let window = self.window;
+        self.queues.work.sends().map(|(batch, buffers)| DatagramSends { batch, buffers, window })
     }
 
     /// Starts a batch of receives; `None` without a receive queue.
     #[inline(always)]
     pub fn receives(&mut self) -> Option<EndpointReceives<'_>> {
-        let (window, buffers) = (self.window, &mut self.buffers.receives);
-        self.queues.receive.as_mut().map(|queue| EndpointReceives::new(queue.batch(), buffers, window))
+        let window = self.window;
+        self.queues.work.receives().map(|(batch, buffers)| EndpointReceives { batch, buffers, window })
     }
 
     /// Returns the next completed work request; `None` if there is none. After one that failed, the queue pair executes
@@ -203,16 +194,16 @@ impl DatagramEndpoint {
     ///
     /// # Errors
     /// [`RetireError`] if the card names a work request that is not in flight: the card or the driver is broken.
-    #[inline]
+    // Inlined, as `Hub::poll`, and for the same reason.
+    #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<EndpointDone>, RetireError> {
-        let Some(retired) = self.queues.poll()? else { return Ok(None) };
-        Ok(Some(self.buffers.done(retired)))
+        self.queues.poll()
     }
 
     /// As [`Endpoint::poll_batch`](crate::queue::Endpoint::poll_batch).
     #[inline(always)]
     pub fn poll_batch(&mut self, most: usize) -> EndpointCompletions<'_, Datagrams> {
-        EndpointCompletions { retired: self.queues.poll_batch(most), buffers: &mut self.buffers }
+        EndpointCompletions { done: self.queues.poll_batch(most) }
     }
 
     /// Takes the queue pair through RST to RTS, after an error, or to get everything back. Work in flight and
@@ -222,8 +213,7 @@ impl DatagramEndpoint {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// card may still use region and buffers. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        restart(&mut self.queues, &self.qp, &self.options)?;
-        Ok(self.buffers.drain())
+        self.queues.restart(&self.options)
     }
 
     /// Waits until [`poll`](Self::poll) has a completion. Errors: as for
@@ -246,24 +236,6 @@ impl DatagramEndpoint {
 }
 
 event_source!(DatagramEndpoint; queues.cq);
-
-impl Drop for DatagramEndpoint {
-    fn drop(&mut self) {
-        let busy = self.queues.are_busy(&self.qp);
-        self.queues.close();
-        if !busy {
-            return;
-        }
-        // As for an `Endpoint`.
-        if let Err(error) = self.qp.reset()
-            && !error.frees_memory()
-        {
-            tracing::error!(%error, "a queue pair of datagrams could not be reset; its region and buffers are leaked");
-            self.buffers.leak();
-            std::mem::forget(Arc::clone(&self.region));
-        }
-    }
-}
 
 /// A batch of datagrams of a [`DatagramEndpoint`], before its doorbell.
 ///

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::addressed::addressed_calls;
 use super::batch::{ConnectionBatch, alone};
-use super::in_flight::{Done, Refused, RefusedReason, Ticket};
+use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::polled::Polled;
 use super::receives::{SharedReceiver, receiver_calls};
-use super::sends::{self, Sends};
 use super::setup::{self, ConnectionOptions};
 use crate::error::Error;
 use crate::memory::RemoteAddress;
@@ -61,7 +61,7 @@ receiver_calls!(DcReceiver);
 /// thread at a time.
 #[derive(Debug)]
 pub struct DcInitiator {
-    sends: Sends<DynamicMessages>,
+    sends: Polled<DynamicMessages>,
     attributes: InitiatorAttributes,
 }
 
@@ -90,24 +90,26 @@ impl DcInitiator {
     /// As for [`new`](Self::new).
     pub fn with_qp_options(pd: &Arc<Pd>, options: &ConnectionOptions, qp_options: QpOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
-        let cq = sends::completion_queue(pd, &uar, options)?;
+        let cq = setup::completion_queue(pd, &uar, options, options.send_depth)?;
         let qp_options = setup::qp_options(options, qp_options.dc_initiator());
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         let (path_mtu, rts) = (options.path_mtu, options.rts);
         let attributes = InitiatorAttributes { path_mtu, rts, ..InitiatorAttributes::default() };
-        let mut initiator = DcInitiator { sends: Sends::new(qp, cq, options, "a DC initiator"), attributes };
+        let in_flight = InFlight::of_several((options.send_depth, options.send_sges), (0, 1));
+        let sends = Polled::new(qp, cq, in_flight, "a DC initiator");
+        let mut initiator = DcInitiator { sends, attributes };
         initiator.activate()?;
         Ok(initiator)
     }
 
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.sends.qp
+        &self.sends.work.qp
     }
 
     /// Takes a stream out of error. Errors: as for [`QueuePair::reset_stream`].
     pub fn reset_stream(&self, stream: u16) -> Result<(), Error> {
-        self.sends.qp.reset_stream(stream)
+        self.sends.work.qp.reset_stream(stream)
     }
 
     /// Takes it to RTS again, after an error, too. Work in flight and completions not polled are discarded; their
@@ -117,15 +119,16 @@ impl DcInitiator {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// buffers stay in flight. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        self.sends.reset()?;
+        self.sends.work.reset()?;
         self.activate()?;
         Ok(self.sends.discarded())
     }
 
     /// RST to RTS.
     fn activate(&mut self) -> Result<(), Error> {
-        self.sends.qp.activate_initiator(&self.attributes)?;
-        self.sends.queue = Some(self.sends.qp.dc_send_queue()?);
+        let work = &mut self.sends.work;
+        work.qp.activate_initiator(&self.attributes)?;
+        work.queues.send = Some(work.qp.dc_send_queue()?);
         Ok(())
     }
 }

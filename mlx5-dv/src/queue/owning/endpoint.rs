@@ -7,23 +7,20 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_prm::cqe::Cqe;
-
 use super::batch::Segments;
-use super::held::{EndpointDone, Held, HeldBatch, HeldBuffers};
+use super::held::{EndpointDone, HeldBatch, HeldBuffers};
 use super::in_flight::Refused;
-use super::queues::{Retired, RetiredBatch};
+use super::polled::PolledBatch;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{AnyDoorbell, Buffer, DoorbellKind, MemoryRegion, QueuePair, RtrAttributes, RtsAttributes, Uar};
-use crate::queue::completion::decode::{decode, decode_received, decode_sent, work_of};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
+use crate::queue::send::SendBatch;
 use crate::queue::send::service::{Connected, Messages, Service, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
-use crate::queue::send::{SendBatch, SendQueue};
 
 /// One end of a connection, a reliable one by default, and the memory region that it uses.
 ///
@@ -67,11 +64,8 @@ use crate::queue::send::{SendBatch, SendQueue};
 #[derive(Debug)]
 pub struct Endpoint<S: Connected = Messages> {
     window: Window,
-    link: Link<S>,
-    /// Buffers of posted work.
-    buffers: HeldBuffers,
-    /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
-    region: Arc<MemoryRegion>,
+    /// With the region, and the buffers of posted work.
+    link: Link<S, HeldBuffers>,
 }
 
 /// One end of a connection whose messages may be lost: SENDs and RDMA WRITEs. See [`UnreliableMessages`]. It has no
@@ -148,25 +142,24 @@ impl<S: Connected> Endpoint<S> {
     /// # Errors
     /// As for [`Connection::of_service`](crate::queue::Connection::of_service).
     pub fn of_service(region: &Arc<MemoryRegion>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
-        let link = Link::full_on(region.pd(), uar, options)?;
-        let receives = Held::new(link.queues.receive.as_ref().map_or(0, ReceiveQueue::capacity));
-        let buffers = HeldBuffers { receives, sends: Held::default() };
-        Ok(Endpoint { window: Window::of(region), link, buffers, region: Arc::clone(region) })
+        let mut link = Link::full_on(region, uar, options)?;
+        link.queues.work.hold();
+        Ok(Endpoint { window: Window::of(region), link })
     }
 
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.link.qp
+        self.link.qp()
     }
 
     /// The region.
     pub fn region(&self) -> &Arc<MemoryRegion> {
-        &self.region
+        &self.link.queues.work.in_flight.region
     }
 
     /// How its sends ring the doorbell; `None` before it is connected, and without a send queue.
     pub fn doorbell_kind(&self) -> Option<DoorbellKind> {
-        self.link.doorbell_kind()
+        self.link.queues.work.doorbell_kind()
     }
 
     /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.
@@ -181,7 +174,7 @@ impl<S: Connected> Endpoint<S> {
     /// As for [`Connection::connect`](crate::queue::Connection::connect).
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
         self.link.connect(peer)?;
-        self.hold_sends();
+        self.link.queues.work.hold();
         Ok(())
     }
 
@@ -192,13 +185,8 @@ impl<S: Connected> Endpoint<S> {
     /// As for [`QueuePair::ready_to_receive`] and [`QueuePair::ready_to_send`].
     pub fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), Error> {
         self.link.connect_by(rtr, rts)?;
-        self.hold_sends();
+        self.link.queues.work.hold();
         Ok(())
-    }
-
-    /// Has room for the buffers of sends.
-    fn hold_sends(&mut self) {
-        self.buffers.sends = Held::new(self.link.queues.send.as_ref().map_or(0, SendQueue::capacity));
     }
 
     /// Disconnects, after an error, too: the queue pair goes through RST to INIT. Work in flight and completions not
@@ -209,26 +197,22 @@ impl<S: Connected> Endpoint<S> {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// card may still use region and buffers. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        self.link.reset()?;
-        Ok(self.buffers.drain())
+        self.link.reset()
     }
 
     /// Starts a batch of sends, writes and, if reliable, reads and atomics; `None` before [`connect`](Self::connect),
     /// or without a send queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<EndpointSends<'_, S>> {
-        let (window, buffers) = (self.window, &mut self.buffers.sends);
-        self.link.queues.send.as_mut().map(|queue| {
-            let batch = queue.batch();
-            EndpointSends { buffers: buffers.batch(batch.next_index()), batch, window }
-        })
+        let window = self.window;
+        self.link.queues.work.sends().map(|(batch, buffers)| EndpointSends { batch, buffers, window })
     }
 
     /// Starts a batch of receives; `None` without a receive queue.
     #[inline(always)]
     pub fn receives(&mut self) -> Option<EndpointReceives<'_>> {
-        let (window, buffers) = (self.window, &mut self.buffers.receives);
-        self.link.queues.receive.as_mut().map(|queue| EndpointReceives::new(queue.batch(), buffers, window))
+        let window = self.window;
+        self.link.queues.work.receives().map(|(batch, buffers)| EndpointReceives { batch, buffers, window })
     }
 
     /// Returns the next completed work request; `None` if there is none. After one that failed, the queue pair executes
@@ -239,33 +223,14 @@ impl<S: Connected> Endpoint<S> {
     // Inlined, as `Hub::poll`, and for the same reason.
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<EndpointDone>, RetireError> {
-        let Some(cqe) = self.link.queues.cq.poll_entry() else { return Ok(None) };
-        if let Some(completion) = decode_sent(&cqe) {
-            if let Ok(wr_id) = self.link.queues.retire(&completion.work) {
-                return Ok(Some(self.buffers.done((wr_id, Ok(completion)))));
-            }
-        } else if let Some(completion) = decode_received(&cqe)
-            && let Ok(wr_id) = self.link.queues.retire(&completion.work)
-        {
-            return Ok(Some(self.buffers.done((wr_id, Ok(completion)))));
-        }
-        let retired = self.retire(cqe)?;
-        Ok(Some(self.buffers.done(retired)))
-    }
-
-    /// Retires what completed with `cqe`, in any case.
-    #[cold]
-    #[inline(never)]
-    fn retire(&mut self, cqe: Cqe) -> Result<Retired, RetireError> {
-        let result = decode(&cqe);
-        Ok((self.link.queues.retire(&work_of(&result))?, result))
+        self.link.queues.poll()
     }
 
     /// Returns the completed work requests, at most `most`, as [`poll`](Self::poll) does. This is cheaper: the consumer
     /// index is updated once, when the iterator is dropped.
     #[inline(always)]
     pub fn poll_batch(&mut self, most: usize) -> EndpointCompletions<'_, S> {
-        EndpointCompletions { retired: self.link.queues.poll_batch(most), buffers: &mut self.buffers }
+        EndpointCompletions { done: self.link.queues.poll_batch(most) }
     }
 
     /// Waits until [`poll`](Self::poll) has a completion. Errors: as for
@@ -289,31 +254,11 @@ impl<S: Connected> Endpoint<S> {
 
 event_source!(Endpoint<S>, S: Connected; link.queues.cq);
 
-impl<S: Connected> Drop for Endpoint<S> {
-    fn drop(&mut self) {
-        let busy = self.link.queues.are_busy(&self.link.qp);
-        self.link.queues.close();
-        if !busy {
-            return;
-        }
-        // Until the queue pair is reset, the card may still use the memory. A dead card cannot: its DMA was stopped
-        // before its death was reported.
-        if let Err(error) = self.link.qp.reset()
-            && !error.frees_memory()
-        {
-            tracing::error!(%error, "an endpoint could not be reset; its memory region and buffers are leaked");
-            self.buffers.leak();
-            std::mem::forget(Arc::clone(&self.region));
-        }
-    }
-}
-
 /// Completed work requests of an [`Endpoint`] or a [`DatagramEndpoint`](crate::queue::DatagramEndpoint): see
 /// [`Endpoint::poll_batch`].
 #[derive(Debug)]
 pub struct EndpointCompletions<'a, S: Service = Messages> {
-    pub(super) retired: RetiredBatch<'a, SendQueue<AnyDoorbell, S>, ReceiveQueue>,
-    pub(super) buffers: &'a mut HeldBuffers,
+    pub(super) done: PolledBatch<'a, S, ReceiveQueue>,
 }
 
 impl<S: Service> Iterator for EndpointCompletions<'_, S> {
@@ -321,7 +266,7 @@ impl<S: Service> Iterator for EndpointCompletions<'_, S> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.retired.next()?.map(|retired| self.buffers.done(retired)))
+        self.done.next()
     }
 }
 
@@ -632,17 +577,12 @@ impl EndpointSends<'_> {
 #[derive(Debug)]
 #[must_use = "a batch that is not rung never happened"]
 pub struct EndpointReceives<'a> {
-    batch: ReceiveBatch<'a>,
-    buffers: HeldBatch<'a>,
-    window: Window,
+    pub(super) batch: ReceiveBatch<'a>,
+    pub(super) buffers: HeldBatch<'a>,
+    pub(super) window: Window,
 }
 
-impl<'a> EndpointReceives<'a> {
-    #[inline(always)]
-    pub(super) fn new(batch: ReceiveBatch<'a>, buffers: &'a mut Held, window: Window) -> Self {
-        EndpointReceives { buffers: buffers.batch(batch.next_index()), batch, window }
-    }
-
+impl EndpointReceives<'_> {
     /// Posts a receive of one message into `buffer`; [`EndpointDone::received`](crate::queue::Done::received) is the
     /// message. Errors: [`Refused`], with the buffer.
     #[inline(always)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::ConnectionReceives;
+use super::buffers::Buffers;
 use super::frame_batch::FrameBatch;
 use super::in_flight::{Done, Group, InFlight, Refused, RefusedReason, Ticket};
 use super::listening::Listening;
@@ -141,7 +142,6 @@ pub struct EthernetQueue {
     in_flight: InFlight,
     /// What completed together with the last that was polled.
     met: Option<Group<FrameCompletion>>,
-    events: bool,
     /// Longest frame that [`FrameBatch::send_each`] copies.
     inline_up_to: u16,
     listening: Option<Listening>,
@@ -149,6 +149,7 @@ pub struct EthernetQueue {
     sq: Arc<Sq>,
     rq: Arc<Rq>,
     queues: Queues<EthernetSendQueue<AnyDoorbell>, EthernetReceiveQueue>,
+    cq: CompletionQueue,
 }
 
 impl EthernetQueue {
@@ -199,13 +200,13 @@ impl EthernetQueue {
                 (options.recv_depth, options.recv_sges),
             ),
             met: None,
-            events: options.events,
             inline_up_to,
             listening: None,
             tir,
             sq,
             rq,
-            queues: Queues { send: None, receive: None, cq },
+            queues: Queues::none(),
+            cq,
         };
         queue.start()?;
         Ok(queue)
@@ -352,7 +353,7 @@ impl EthernetQueue {
         if self.met.is_some() {
             return Ok(self.next_met());
         }
-        let Some(cqe) = self.queues.cq.poll_frame_entry() else { return Ok(None) };
+        let Some(cqe) = self.cq.poll_frame_entry() else { return Ok(None) };
         let Some(side) = side_of_plain_frame(&cqe) else {
             let met = self.meet_slowly(cqe);
             return self.first_met(met);
@@ -384,7 +385,7 @@ impl EthernetQueue {
         let end = received.len().saturating_add(most);
         while received.len() < end {
             if self.met.is_none() {
-                let Some(cqe) = self.queues.cq.poll_frame_entry() else { return Ok(None) };
+                let Some(cqe) = self.cq.poll_frame_entry() else { return Ok(None) };
                 if self.take_plain(cqe, received, sent)? {
                     continue;
                 }
@@ -504,7 +505,7 @@ impl EthernetQueue {
     /// The eventfd that becomes readable at an event that [`next`](Self::next) or [`wait`](Self::wait) requested;
     /// `None` without [`EthernetOptions::events`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.queues.cq.fd()
+        self.cq.fd()
     }
 
     /// Restarts after an error: both queues go through RST to RDY. Work in flight and completions not polled are
@@ -556,7 +557,7 @@ fn with_headers(mut done: Done<FrameCompletion>) -> Done<FrameCompletion> {
     done
 }
 
-event_source!(EthernetQueue; queues.cq);
+event_source!(EthernetQueue; cq);
 
 impl Wait for EthernetQueue {
     type Completion = FrameCompletion;
@@ -566,11 +567,7 @@ impl Wait for EthernetQueue {
     }
 
     fn cq(&mut self) -> &mut CompletionQueue {
-        &mut self.queues.cq
-    }
-
-    fn sleeps(&self) -> bool {
-        self.events
+        &mut self.cq
     }
 }
 

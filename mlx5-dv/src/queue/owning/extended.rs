@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::addressed::addressed_calls;
 use super::batch::{ConnectionBatch, alone};
-use super::in_flight::{Done, Refused, RefusedReason, Ticket};
+use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::polled::Polled;
 use super::receives::{SharedReceiver, receiver_calls};
-use super::sends::{self, Sends};
 use super::setup::{self, ConnectionOptions, Peer};
 use crate::error::Error;
 use crate::memory::RemoteAddress;
@@ -67,7 +67,7 @@ pub struct XrcPeer {
 #[derive(Debug)]
 pub struct XrcConnection {
     /// Those of the initiator.
-    sends: Sends<ExtendedMessages>,
+    sends: Polled<ExtendedMessages>,
     target: Arc<XrcTarget>,
     options: ConnectionOptions,
     psn: u32,
@@ -81,11 +81,12 @@ impl XrcConnection {
     /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, domain: &Arc<Xrcd>, options: ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
-        let cq = sends::completion_queue(pd, &uar, &options)?;
+        let cq = setup::completion_queue(pd, &uar, &options, options.send_depth)?;
         let qp_options = setup::qp_options(&options, QpOptions::default().xrc_initiator(domain));
         let initiator = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         let target = XrcTarget::create(pd, &uar, cq.cq(), domain)?;
-        let sends = Sends::new(initiator, cq, &options, "an XRC connection");
+        let in_flight = InFlight::of_several((options.send_depth, options.send_sges), (0, 1));
+        let sends = Polled::new(initiator, cq, in_flight, "an XRC connection");
         let mut connection = XrcConnection { sends, target, options, psn: 0 };
         connection.init()?;
         Ok(connection)
@@ -93,7 +94,7 @@ impl XrcConnection {
 
     /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.
     pub fn local(&self) -> Result<XrcPeer, Error> {
-        let initiator = setup::local(&self.sends.qp, &self.options, self.psn)?;
+        let initiator = setup::local(&self.sends.work.qp, &self.options, self.psn)?;
         Ok(XrcPeer { initiator, target_qpn: self.target.qpn() })
     }
 
@@ -106,8 +107,8 @@ impl XrcConnection {
         self.target.ready_to_receive(&rtr)?;
         self.target.ready_to_send(&rts)?;
         let target = Peer { qpn: peer.target_qpn, ..peer.initiator };
-        setup::to_rts(&self.sends.qp, &self.options, self.psn, &target)?;
-        self.sends.queue = Some(self.sends.qp.xrc_send_queue()?);
+        setup::to_rts(&self.sends.work.qp, &self.options, self.psn, &target)?;
+        self.sends.work.queues.send = Some(self.sends.work.qp.xrc_send_queue()?);
         Ok(())
     }
 
@@ -119,7 +120,7 @@ impl XrcConnection {
     /// [`Error::Command`], or [`Error::Timeout`] while the card does not answer: nothing can be posted then, and the
     /// buffers stay in flight. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        self.sends.reset()?;
+        self.sends.work.reset()?;
         self.target.reset()?;
         self.init()?;
         Ok(self.sends.discarded())
@@ -128,9 +129,9 @@ impl XrcConnection {
     /// RST to INIT, with a PSN of a connection of its own.
     fn init(&mut self) -> Result<(), Error> {
         let init = InitAttributes { remote_access: self.options.remote_access, ..InitAttributes::default() };
-        self.sends.qp.init(&init)?;
+        self.sends.work.qp.init(&init)?;
         self.target.init(&init)?;
-        self.psn = setup::first_psn(&self.sends.qp, &self.options);
+        self.psn = setup::first_psn(&self.sends.work.qp, &self.options);
         Ok(())
     }
 }

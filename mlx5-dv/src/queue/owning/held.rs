@@ -1,10 +1,16 @@
 //! Buffers that an endpoint has posted, by the place of their WQEs in the ring.
 
+use std::sync::Arc;
+
+use super::buffers::Buffers;
 use super::in_flight::{Done, Refused};
-use super::queues::Retired;
-use crate::objects::Buffer;
-use crate::queue::completion::decode::{Completion, Side, work_of};
+use super::work_queues::WorkQueues;
+use crate::objects::{AnyDoorbell, Buffer, MemoryRegion};
+use crate::queue::completion::decode::{Completion, Side, WorkError, work_of};
 use crate::queue::error::PostError;
+use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
+use crate::queue::send::service::Service;
+use crate::queue::send::{SendBatch, SendQueue};
 
 /// A completed work request of an [`Endpoint`](crate::queue::Endpoint) or a
 /// [`DatagramEndpoint`](crate::queue::DatagramEndpoint). Its ticket is the `wr_id`; it has a buffer if it was posted
@@ -24,9 +30,11 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// For a ring of `capacity` WQEs.
-    pub(super) fn new(capacity: usize) -> Self {
-        Held { slots: (0..capacity).map(|_| None).collect(), count: 0, unrung: None }
+    /// Has room for the buffers of a ring of `capacity` WQEs. Those of the same ring stay.
+    fn hold(&mut self, capacity: usize) {
+        if self.slots.len() != capacity {
+            *self = Held { slots: (0..capacity).map(|_| None).collect(), count: 0, unrung: None };
+        }
     }
 
     fn slot(&mut self, index: u32) -> Option<&mut Option<Buffer>> {
@@ -47,7 +55,7 @@ impl Held {
     /// Starts a batch whose first WQE has the index `first`. What one before it posted that was forgotten
     /// (`mem::forget`) never went to the card, which gets other WQEs in its place: its buffers are dropped.
     #[inline(always)]
-    pub(super) fn batch(&mut self, first: u32) -> HeldBatch<'_> {
+    fn batch(&mut self, first: u32) -> HeldBatch<'_> {
         if let Some(end) = self.unrung.take() {
             self.drop_between(first, end);
         }
@@ -123,17 +131,23 @@ impl Drop for HeldBatch<'_> {
     }
 }
 
-/// Buffers of a send and a receive queue.
-#[derive(Debug, Default)]
+/// Buffers of a send and a receive queue, beside a region of which any bytes may be posted.
+#[derive(Debug)]
 pub(super) struct HeldBuffers {
-    pub(super) sends: Held,
-    pub(super) receives: Held,
+    sends: Held,
+    receives: Held,
+    pub(super) region: Arc<MemoryRegion>,
 }
 
 impl HeldBuffers {
-    /// What completed, with its buffer.
+    /// None yet, beside `region`.
+    pub(super) fn new(region: &Arc<MemoryRegion>) -> Self {
+        HeldBuffers { sends: Held::default(), receives: Held::default(), region: Arc::clone(region) }
+    }
+
+    /// What completed with `result`, with its buffer.
     #[inline(always)]
-    pub(super) fn done(&mut self, (wr_id, result): Retired) -> EndpointDone {
+    pub(super) fn done(&mut self, wr_id: u64, result: Result<Completion, WorkError>) -> EndpointDone {
         let work = work_of(&result);
         let held = match work.side {
             Side::Send => &mut self.sends,
@@ -141,15 +155,57 @@ impl HeldBuffers {
         };
         Done::of(wr_id, held.take(work.index.into()), result)
     }
+}
 
-    /// Takes out all buffers, once the card no longer uses them.
-    pub(super) fn drain(&mut self) -> Vec<Buffer> {
+impl Buffers for HeldBuffers {
+    type Ticket = u64;
+
+    /// Each completes alone.
+    fn most_together(&self) -> usize {
+        0
+    }
+
+    /// Work requests of the region's bytes are not among the buffers.
+    fn may_be_used(&mut self, are_busy: bool) -> bool {
+        are_busy
+    }
+
+    fn take_all(&mut self) -> Vec<Buffer> {
         self.sends.drain().chain(self.receives.drain()).collect()
     }
 
-    /// Leaks all buffers on purpose: the card may still write them.
-    pub(super) fn leak(&mut self) {
+    /// So is the region.
+    fn leak(&mut self) {
         self.sends.leak();
         self.receives.leak();
+        std::mem::forget(Arc::clone(&self.region));
+    }
+}
+
+impl<S: Service> WorkQueues<S, ReceiveQueue, HeldBuffers> {
+    /// Has room for the buffers of the queues that are present.
+    pub(super) fn hold(&mut self) {
+        if let Some(queue) = &self.queues.send {
+            self.in_flight.sends.hold(queue.capacity());
+        }
+        if let Some(queue) = &self.queues.receive {
+            self.in_flight.receives.hold(queue.capacity());
+        }
+    }
+
+    /// Starts a batch of sends, and of their buffers; `None` without a send queue.
+    #[inline(always)]
+    pub(super) fn sends(&mut self) -> Option<(SendBatch<'_, AnyDoorbell, S>, HeldBatch<'_>)> {
+        let batch = self.queues.send.as_mut().map(SendQueue::batch)?;
+        let buffers = self.in_flight.sends.batch(batch.next_index());
+        Some((batch, buffers))
+    }
+
+    /// Starts a batch of receives, and of their buffers; `None` without a receive queue.
+    #[inline(always)]
+    pub(super) fn receives(&mut self) -> Option<(ReceiveBatch<'_>, HeldBatch<'_>)> {
+        let batch = self.queues.receive.as_mut().map(ReceiveQueue::batch)?;
+        let buffers = self.in_flight.receives.batch(batch.next_index());
+        Some((batch, buffers))
     }
 }

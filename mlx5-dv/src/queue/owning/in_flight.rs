@@ -6,11 +6,13 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::buffers::Buffers;
 use super::orphans::Orphans;
 use crate::memory::DataSegment;
 use crate::objects::Buffer;
 use crate::queue::completion::decode::{Completion, Operation, Side, Work, WorkError, work_of};
 use crate::queue::error::{Full, PostError, RetireError};
+use crate::queue::send::wqe::WrFlags;
 use crate::timestamp::Timestamp;
 
 /// Identifies a work request.
@@ -90,12 +92,6 @@ impl Done {
     /// A work request that was not to be reported, and failed.
     pub(super) fn of_unreported(error: WorkError) -> Self {
         Done { ticket: Ticket::UNREPORTED, buffer: None, result: Err(error), part: WHOLE }
-    }
-
-    /// Of a work request that completed alone, and succeeded.
-    #[inline(always)]
-    pub(super) fn alone(ticket: Ticket, buffer: Option<Buffer>, completion: Completion) -> Self {
-        Done { ticket, buffer, result: Ok(completion), part: WHOLE }
     }
 }
 
@@ -443,6 +439,8 @@ pub(super) struct InFlight {
     unreported: u32,
     /// Those that have a CQE and no slot, in flight.
     unreported_cqes: u32,
+    /// Fence of the next send; set if the last one changes a key.
+    pub(super) fence: WrFlags,
     orphans: Arc<Orphans>,
 }
 
@@ -463,6 +461,7 @@ impl InFlight {
             rung: tickets,
             unreported: 0,
             unreported_cqes: 0,
+            fence: WrFlags::empty(),
             orphans: Arc::default(),
         }
     }
@@ -811,11 +810,6 @@ impl InFlight {
         group.next(table)
     }
 
-    /// Maximum number of buffers in flight.
-    pub(super) fn buffers(&self) -> usize {
-        self.sends.slots.len() + self.receives.slots.len()
-    }
-
     /// Number of sends and receives in flight.
     pub(super) fn in_flight(&self) -> (usize, usize) {
         (self.sends.used(), self.receives.used())
@@ -833,7 +827,7 @@ impl InFlight {
     }
 
     /// Whether a work request on a key may be in flight: there are keys that had one, or orphans.
-    pub(super) fn has_keys(&mut self) -> bool {
+    fn has_keys(&mut self) -> bool {
         Arc::get_mut(&mut self.orphans).is_none_or(|orphans| !orphans.is_empty())
     }
 
@@ -842,12 +836,28 @@ impl InFlight {
         mem::take(&mut self.orphans).end();
         self.rung = self.tickets;
         (self.unreported, self.unreported_cqes) = (0, 0);
+        self.fence = WrFlags::empty();
         self.sends.drain().chain(self.receives.drain())
     }
+}
 
-    /// Leaks all buffers on purpose: the card may still write them. So are keys whose work requests are in flight, now
-    /// or when their holder drops them.
-    pub(super) fn leak(&mut self) {
+impl Buffers for InFlight {
+    type Ticket = Ticket;
+
+    fn most_together(&self) -> usize {
+        self.sends.slots.len() + self.receives.slots.len()
+    }
+
+    fn may_be_used(&mut self, _: bool) -> bool {
+        !self.is_empty() || self.has_keys()
+    }
+
+    fn take_all(&mut self) -> Vec<Buffer> {
+        self.drain().collect()
+    }
+
+    /// So are keys whose work requests are in flight, now or when their holder drops them.
+    fn leak(&mut self) {
         mem::forget(mem::take(&mut self.orphans));
         self.drain().for_each(mem::forget);
     }

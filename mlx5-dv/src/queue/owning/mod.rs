@@ -2,6 +2,7 @@
 
 mod addressed;
 pub(super) mod batch;
+mod buffers;
 pub(super) mod connection;
 pub(super) mod datagram_queue;
 pub(super) mod datagrams;
@@ -23,10 +24,11 @@ mod masked;
 pub(super) mod meter_writer;
 mod orphans;
 mod peer;
+mod polled;
 mod queues;
 mod receives;
 mod senders;
-mod sends;
 pub(super) mod setup;
 pub(super) mod spread;
 pub(super) mod striding;
+mod work_queues;

@@ -1,17 +1,16 @@
-//! A send queue, a receive queue, and their common completion queue.
+//! A send queue and a receive queue, and waits for what they complete.
 
 use std::hint;
 use std::time::Duration;
 
-use mlx5_prm::values::QpState;
 use uar::SendDoorbell;
 
 use super::in_flight::Done;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::objects::{QueuePair, ReceiveRingOwner};
-use crate::queue::completion::decode::{Completion, Side, Work, WorkError, work_of};
-use crate::queue::completion::{CompletionQueue, Completions};
+use crate::objects::ReceiveRingOwner;
+use crate::queue::completion::CompletionQueue;
+use crate::queue::completion::decode::{Side, Work};
 use crate::queue::error::RetireError;
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
@@ -51,92 +50,58 @@ impl<O: ReceiveRingOwner> Retire for ReceiveQueue<O> {
     }
 }
 
-/// A completion, and the `wr_id` of its retired work request.
-pub(super) type Retired = (u64, Result<Completion, WorkError>);
+/// The receive queue of a queue pair that has none of its own.
+#[derive(Debug)]
+pub(super) enum NoReceives {}
 
-/// The queues of one connection, as far as present.
+impl Retire for NoReceives {
+    #[inline(always)]
+    fn retire(&mut self, _: &Work) -> Result<u64, RetireError> {
+        match *self {}
+    }
+
+    fn is_idle(&self) -> bool {
+        match *self {}
+    }
+}
+
+/// A send and a receive queue, as far as present.
 #[derive(Debug)]
 pub(super) struct Queues<S, R> {
     pub(super) send: Option<S>,
     pub(super) receive: Option<R>,
-    pub(super) cq: CompletionQueue,
 }
 
 impl<S: Retire, R: Retire> Queues<S, R> {
-    /// The next completion.
-    #[inline(always)]
-    pub(super) fn poll(&mut self) -> Result<Option<Retired>, RetireError> {
-        let Some(result) = self.cq.poll() else { return Ok(None) };
-        retire(&mut self.send, &mut self.receive, result).map(Some)
+    /// None yet.
+    pub(super) fn none() -> Self {
+        Queues { send: None, receive: None }
     }
 
     /// The `wr_id` of `work`, which completed.
     #[inline(always)]
     pub(super) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
-        retire_work(&mut self.send, &mut self.receive, work)
+        let wr_id = match work.side {
+            Side::Send => self.send.as_mut().map(|queue| queue.retire(work)),
+            Side::Receive => self.receive.as_mut().map(|queue| queue.retire(work)),
+        };
+        wr_id.unwrap_or_else(|| Err(RetireError::nothing_in_flight(*work)))
     }
 
-    /// As [`CompletionQueue::poll_batch`].
-    #[inline(always)]
-    pub(super) fn poll_batch(&mut self, most: usize) -> RetiredBatch<'_, S, R> {
-        let completions = self.cq.poll_batch(most);
-        RetiredBatch { completions, send: &mut self.send, receive: &mut self.receive }
-    }
-
-    /// Whether the card may still use the memory of work posted to `qp`. Queues that were [closed](Self::close) say
-    /// nothing of that: then it is so until the queue pair is reset.
-    pub(super) fn are_busy(&self, qp: &QueuePair) -> bool {
+    /// Whether a work request may be in flight; `None` if there are no queues, which say nothing of that.
+    pub(super) fn are_busy(&self) -> Option<bool> {
         match (&self.send, &self.receive) {
-            (None, None) => qp.state() != QpState::Rst,
-            (send, receive) => {
+            (None, None) => None,
+            (send, receive) => Some(
                 send.as_ref().is_some_and(|queue| !queue.is_idle())
-                    || receive.as_ref().is_some_and(|queue| !queue.is_idle())
-            }
+                    || receive.as_ref().is_some_and(|queue| !queue.is_idle()),
+            ),
         }
     }
 
-    /// Drops both work queues.
+    /// Drops both.
     pub(super) fn close(&mut self) {
         (self.send, self.receive) = (None, None);
-    }
-}
-
-#[inline(always)]
-fn retire<S: Retire, R: Retire>(
-    send: &mut Option<S>,
-    receive: &mut Option<R>,
-    result: Result<Completion, WorkError>,
-) -> Result<Retired, RetireError> {
-    Ok((retire_work(send, receive, &work_of(&result))?, result))
-}
-
-#[inline(always)]
-fn retire_work<S: Retire, R: Retire>(
-    send: &mut Option<S>,
-    receive: &mut Option<R>,
-    work: &Work,
-) -> Result<u64, RetireError> {
-    let wr_id = match work.side {
-        Side::Send => send.as_mut().map(|queue| queue.retire(work)),
-        Side::Receive => receive.as_mut().map(|queue| queue.retire(work)),
-    };
-    wr_id.unwrap_or_else(|| Err(RetireError::nothing_in_flight(*work)))
-}
-
-/// A batch of retired completions.
-#[derive(Debug)]
-pub(super) struct RetiredBatch<'a, S, R> {
-    completions: Completions<'a>,
-    send: &'a mut Option<S>,
-    receive: &'a mut Option<R>,
-}
-
-impl<S: Retire, R: Retire> Iterator for RetiredBatch<'_, S, R> {
-    type Item = Result<Retired, RetireError>;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        Some(retire(self.send, self.receive, self.completions.next()?))
     }
 }
 
@@ -155,9 +120,6 @@ pub(super) trait Wait {
 
     /// Its completion queue.
     fn cq(&mut self) -> &mut CompletionQueue;
-
-    /// Whether waits sleep.
-    fn sleeps(&self) -> bool;
 
     /// `timeout` from now.
     fn deadline(&mut self, timeout: Duration) -> Deadline {
@@ -179,13 +141,13 @@ pub(super) trait Wait {
                 }
                 hint::spin_loop();
             }
-            let sleeps = self.sleeps();
             let queue = self.cq();
             if deadline.has_passed() {
                 return Err(queue.cq().death().unwrap_or_else(|| queue.cq().why_nothing_came(timeout)));
             }
             if spin_until.has_passed() || clock.is_virtual() {
-                if sleeps {
+                // It has one if it has events.
+                if queue.fd().is_some() {
                     queue.wait(deadline.left().unwrap_or(Duration::MAX))?;
                 } else {
                     queue.give_way(deadline)?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::buffers::Buffers;
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use crate::error::Error;
 use crate::objects::{Buffer, Srq};

@@ -4,20 +4,22 @@ use std::sync::Arc;
 
 use mlx5_prm::values::PathMtu;
 
-use super::in_flight::UNREPORTED_CQES;
-use super::queues::Queues;
+use super::buffers::Buffers;
+use super::held::HeldBuffers;
+use super::in_flight::{InFlight, UNREPORTED_CQES};
+use super::polled::Polled;
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::{
-    AccessFlags, AddressPath, AnyDoorbell, Copying, CqModeration, CqOptions, DoorbellKind, InitAttributes, Pd,
+    AccessFlags, AddressPath, AnyDoorbell, Buffer, Copying, CqModeration, CqOptions, InitAttributes, MemoryRegion, Pd,
     QpOptions, QueueCounter, QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
-use crate::queue::send::service::{Connected, Messages};
+use crate::queue::send::service::Connected;
 use crate::setters::setters;
 
 /// Options of a connection. An unreliable connection ignores `rts` and `min_rnr_timer`.
@@ -138,14 +140,25 @@ pub struct Peer {
     pub mac: Option<Mac>,
 }
 
-/// A queue pair, its queues, and the options to connect it with.
+/// The queues of a connected queue pair, and the options to connect it with.
 #[derive(Debug)]
-pub(super) struct Link<S: Connected = Messages> {
-    pub(super) qp: Arc<QueuePair>,
-    /// The receive queue exists from the start, the send queue once connected; each only if its depth is not 0.
-    pub(super) queues: Queues<SendQueue<AnyDoorbell, S>, ReceiveQueue>,
-    pub(super) options: ConnectionOptions,
+pub(super) struct Link<S: Connected, B: Buffers = InFlight> {
+    pub(super) queues: Polled<S, ReceiveQueue, B>,
+    options: ConnectionOptions,
     psn: u32,
+}
+
+/// The completion queue of `most` work requests that `options` describe, of a queue pair of `pd`.
+pub(super) fn completion_queue(
+    pd: &Arc<Pd>,
+    uar: &Arc<Uar>,
+    options: &ConnectionOptions,
+    most: u32,
+) -> Result<CompletionQueue, Error> {
+    let entries = most.saturating_add(UNREPORTED_CQES);
+    let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
+    (cq_options.events, cq_options.moderation) = (options.events, options.moderation);
+    CompletionQueue::create(uar, cq_options.beside(pd))
 }
 
 /// The queue pair of the sends that `options` describe; `qp_options` has the rest.
@@ -166,65 +179,82 @@ impl<S: Connected> Link<S> {
     pub(super) fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc_for_one_queue(pd.device(), options.copying)?;
         let most = options.send_depth.saturating_add(options.recv_depth);
-        Self::on(pd, &uar, options, most)
+        let in_flight = |options: &ConnectionOptions| {
+            InFlight::of_several((options.send_depth, options.send_sges), (options.recv_depth, options.recv_sges))
+        };
+        Self::on(pd, &uar, options, most, in_flight, "a connection")
     }
+}
 
+impl<S: Connected> Link<S, HeldBuffers> {
     /// As [`new`](Self::new), but rings through `uar`, which others may use, too, and has as many work requests in
-    /// flight as the rings hold.
-    pub(super) fn full_on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
+    /// flight as the rings hold: of `region`, and of buffers beside it.
+    pub(super) fn full_on(
+        region: &Arc<MemoryRegion>,
+        uar: &Arc<Uar>,
+        options: ConnectionOptions,
+    ) -> Result<Self, Error> {
+        let pd = region.pd();
         let most = link_options::<S>(&options).most_in_flight(pd.device().caps())?;
-        Self::on(pd, uar, options, most)
+        Self::on(pd, uar, options, most, |_| HeldBuffers::new(region), "an endpoint")
     }
+}
 
-    /// With `most` work requests in flight.
-    fn on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions, most: u32) -> Result<Self, Error> {
-        let entries = most.saturating_add(UNREPORTED_CQES);
-        let mut cq_options =
-            CqOptions::default().entries(entries).vector(options.vector).moderation(options.moderation);
-        cq_options.events = options.events;
-        let cq = CompletionQueue::create(uar, cq_options.beside(pd))?;
+impl<S: Connected, B: Buffers> Link<S, B> {
+    /// With `most` work requests in flight, whose `buffers` are made once the options are known to be possible.
+    fn on(
+        pd: &Arc<Pd>,
+        uar: &Arc<Uar>,
+        options: ConnectionOptions,
+        most: u32,
+        buffers: impl FnOnce(&ConnectionOptions) -> B,
+        what: &'static str,
+    ) -> Result<Self, Error> {
+        let cq = completion_queue(pd, uar, &options, most)?;
         let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), link_options::<S>(&options))?;
-        let mut link = Link { qp, queues: Queues { send: None, receive: None, cq }, options, psn: 0 };
+        let queues = Polled::new(qp, cq, buffers(&options), what);
+        let mut link = Link { queues, options, psn: 0 };
         link.init()?;
         Ok(link)
+    }
+
+    /// The queue pair.
+    pub(super) fn qp(&self) -> &Arc<QueuePair> {
+        &self.queues.work.qp
     }
 
     /// RST to INIT, with a PSN of a connection of its own.
     fn init(&mut self) -> Result<(), Error> {
         let remote_access = self.options.remote_access;
-        self.qp.init(&InitAttributes { remote_access, ..InitAttributes::default() })?;
-        self.psn = first_psn(&self.qp, &self.options);
+        self.qp().init(&InitAttributes { remote_access, ..InitAttributes::default() })?;
+        self.psn = first_psn(self.qp(), &self.options);
         let receives = self.options.recv_depth > 0;
-        self.queues.receive = receives.then(|| self.qp.receive_queue()).transpose()?;
+        self.queues.work.queues.receive = receives.then(|| self.qp().receive_queue()).transpose()?;
         Ok(())
     }
 
-    /// Any state to INIT: nothing is in flight afterwards.
-    pub(super) fn reset(&mut self) -> Result<(), Error> {
-        self.queues.close();
-        self.qp.reset()?;
-        self.init()
+    /// Any state to INIT: nothing is in flight afterwards. Returns the buffers that were, and those of completions not
+    /// polled.
+    pub(super) fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
+        self.queues.work.reset()?;
+        self.init()?;
+        Ok(self.queues.discarded())
     }
 
     /// What to tell the remote.
     pub(super) fn local(&self) -> Result<Peer, Error> {
-        local(&self.qp, &self.options, self.psn)
-    }
-
-    /// How it rings, once connected with a send queue.
-    pub(super) fn doorbell_kind(&self) -> Option<DoorbellKind> {
-        self.queues.send.as_ref().map(SendQueue::doorbell_kind)
+        local(self.qp(), &self.options, self.psn)
     }
 
     /// Connects to `peer`: INIT to RTR to RTS.
     pub(super) fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
-        self.queues.send = connect(&self.qp, &self.options, self.psn, peer)?;
+        self.queues.work.queues.send = connect(self.qp(), &self.options, self.psn, peer)?;
         Ok(())
     }
 
     /// Connects with the given attributes of both transitions.
     pub(super) fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), Error> {
-        self.queues.send = connect_by(&self.qp, &self.options, rtr, rts)?;
+        self.queues.work.queues.send = connect_by(self.qp(), &self.options, rtr, rts)?;
         Ok(())
     }
 }

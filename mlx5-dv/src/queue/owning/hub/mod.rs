@@ -20,23 +20,21 @@ use super::in_flight::{Done, InFlight, Kept, Refused, RefusedReason, Ticket, UNR
 use super::queues::MOST_SKIPPED;
 use super::receives::Receives;
 use super::setup::{self, Peer};
+use super::work_queues::{Take, WorkQueues, return_taken};
 use crate::access::AsyncEvents;
 use crate::deadline::Deadline;
 use crate::error::{Error, Invalid};
 use crate::memory::RemoteAddress;
 use crate::objects::{
-    AnyDoorbell, Buffer, CqOptions, DestroyReason, DoorbellKind, ExclusiveRegion, InitAttributes, Pd, QpOptions,
-    QpStatus, QueuePair, Srq, SrqOptions, Uar,
+    Buffer, CqOptions, DestroyReason, DoorbellKind, ExclusiveRegion, InitAttributes, Pd, QpOptions, QpStatus,
+    QueuePair, Srq, SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::{
-    Completion, Side, Work, WorkError, decode, decode_received, decode_sent, user_index_of, work_of,
-};
+use crate::queue::completion::decode::{Completion, Side, WorkError, decode, user_index_of, work_of};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
-use crate::queue::send::SendQueue;
-use crate::queue::send::wqe::WrFlags;
+use crate::queue::send::service::Messages;
 
 use members::{ConnectionId, MOST, Members};
 use options::{HubDone, HubOptions, Left};
@@ -46,27 +44,12 @@ struct Member<C> {
     context: C,
     qpn: u32,
     psn: u32,
-    in_flight: InFlight,
-    /// Fence of the next work request; set if the last one changes a key.
-    fence: WrFlags,
+    /// With a send queue once it is connected.
+    work: WorkQueues<Messages>,
     /// Whether the card has reported its last receive (SRQ_LAST_WQE).
     has_ended: bool,
     /// Whether it may have, by an event that was lost.
     may_have_ended: bool,
-    /// Set once it is connected.
-    send: Option<SendQueue<AnyDoorbell>>,
-    qp: Arc<QueuePair>,
-}
-
-impl<C> Member<C> {
-    /// Retires a send; returns its `wr_id`.
-    #[inline(always)]
-    fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
-        match &mut self.send {
-            Some(queue) => queue.retire(work),
-            None => Err(RetireError::nothing_in_flight(*work)),
-        }
-    }
 }
 
 /// What a completion took out, of a connection.
@@ -103,6 +86,31 @@ pub struct Hub<C> {
     region: ExclusiveRegion,
     uar: Arc<Uar>,
     pd: Arc<Pd>,
+}
+
+impl<C> Take for Hub<C> {
+    type Taken = Taken;
+    type Retired = Retired;
+
+    #[inline(always)]
+    fn take_sent(&mut self, completion: &Completion) -> Result<Taken, Option<Retired>> {
+        let (id, member) = self.members.find(completion.user_index).ok_or(None)?;
+        // It checks the queue pair's number, too: the user index comes from the card and is not trusted.
+        match member.work.take_sent(completion) {
+            Ok((ticket, buffer)) => Ok((id, ticket, buffer)),
+            Err(retired) => Err(retired.map(|wr_id| (Some(id), wr_id))),
+        }
+    }
+
+    #[inline(always)]
+    fn take_received(&mut self, completion: &Completion) -> Result<Taken, Option<Retired>> {
+        let wr_id = self.shared.retire(&completion.work).map_err(|_| None)?;
+        let found = self.members.find(completion.user_index);
+        let (id, _) = found.filter(|(_, member)| member.qpn == completion.work.qpn).ok_or(Some((None, wr_id)))?;
+        let taken = self.receives.in_flight.take_alone(Side::Receive, wr_id);
+        let (ticket, buffer) = taken.ok_or(Some((Some(id), wr_id)))?;
+        Ok((id, ticket, buffer))
+    }
 }
 
 impl<C> fmt::Debug for Hub<C> {
@@ -282,24 +290,15 @@ impl<C> Hub<C> {
         // What they say of this number was an earlier queue pair's.
         self.take_events();
         self.by_qpn.insert(qpn, id);
-        self.members.insert(Member {
-            context,
-            qpn,
-            psn,
-            in_flight,
-            fence: WrFlags::empty(),
-            has_ended: false,
-            may_have_ended: false,
-            send: None,
-            qp,
-        });
+        let work = WorkQueues::new(qp, in_flight);
+        self.members.insert(Member { context, qpn, psn, work, has_ended: false, may_have_ended: false });
     }
 
     /// The data that the remote needs to connect. Errors: [`Error::Invalid`] if `gid_index` is not in the GID table, or
     /// the connection has left.
     pub fn local(&self, connection: ConnectionId) -> Result<Peer, Error> {
         let member = self.member(connection)?;
-        setup::local(&member.qp, &self.options.each, member.psn)
+        setup::local(&member.work.qp, &self.options.each, member.psn)
     }
 
     /// Connects to `peer`: INIT to RTR to RTS.
@@ -309,36 +308,35 @@ impl<C> Hub<C> {
     /// left.
     pub fn connect(&mut self, connection: ConnectionId, peer: &Peer) -> Result<(), Error> {
         let member = self.member(connection)?;
-        let send = setup::connect(&member.qp, &self.options.each, member.psn, peer)?;
+        let send = setup::connect(&member.work.qp, &self.options.each, member.psn, peer)?;
         if let Some(member) = self.members.get_mut(connection) {
-            member.send = send;
+            member.work.queues.send = send;
         }
         Ok(())
     }
 
     /// How its sends ring the doorbell; `None` before it is connected, and once it has left.
     pub fn doorbell_kind(&self, connection: ConnectionId) -> Option<DoorbellKind> {
-        self.members.get(connection)?.send.as_ref().map(SendQueue::doorbell_kind)
+        self.members.get(connection)?.work.doorbell_kind()
     }
 
     /// Queries its queue pair. Errors: [`Error::Command`], [`Error::Invalid`] if the connection has left.
     pub fn query(&self, connection: ConnectionId) -> Result<QpStatus, Error> {
-        self.member(connection)?.qp.query()
+        self.member(connection)?.work.qp.query()
     }
 
     /// Starts a batch of work requests of `connection`, with one doorbell; `None` if it has left. By a batch go those,
     /// too, that the hub has no call of its own for: atomics, fast registrations, memory windows.
     #[inline(always)]
     pub fn batch(&mut self, connection: ConnectionId) -> Option<ConnectionBatch<'_>> {
-        let Member { qp, send, in_flight, fence, .. } = self.members.get_mut(connection)?;
-        Some(ConnectionBatch::new(qp, send.as_mut(), in_flight, fence))
+        Some(self.members.get_mut(connection)?.work.batch())
     }
 
     /// The buffer of a [kept send](ConnectionBatch::send_kept) of `connection`, once polls have met its completion;
     /// `None` before, when it is back already, and when the connection has left.
     #[inline]
     pub fn reclaim(&mut self, connection: ConnectionId, kept: &Kept) -> Option<Buffer> {
-        self.members.get_mut(connection)?.in_flight.reclaim(kept)
+        self.members.get_mut(connection)?.work.in_flight.reclaim(kept)
     }
 
     /// SEND of `buffer`. Errors: [`Refused`], with the buffer.
@@ -410,19 +408,9 @@ impl<C> Hub<C> {
     pub fn poll(&mut self) -> Result<Option<HubDone<'_, C>>, RetireError> {
         if self.deferred.is_empty() {
             let Some(cqe) = self.cq.poll_entry() else { return Ok(None) };
-            let retired = if let Some(completion) = decode_sent(&cqe) {
-                match self.take_sent(&completion) {
-                    Ok((id, ticket, buffer)) => return Ok(self.of(id, Done::alone(ticket, buffer, completion))),
-                    Err(retired) => retired,
-                }
-            } else if let Some(completion) = decode_received(&cqe) {
-                match self.take_received(&completion) {
-                    Ok((id, ticket, buffer)) => return Ok(self.of(id, Done::alone(ticket, buffer, completion))),
-                    Err(retired) => retired,
-                }
-            } else {
-                None
-            };
+            let retired = return_taken!(self, cqe, |(id, ticket, buffer), completion| {
+                Ok(self.of(id, Done::of(ticket, buffer, Ok(completion))))
+            });
             self.defer(retired, cqe)?;
         }
         let Some((id, done)) = self.deferred.pop_front() else { return Ok(None) };
@@ -436,27 +424,6 @@ impl<C> Hub<C> {
         Some(HubDone { connection: id, context: &mut member.context, done })
     }
 
-    /// Takes a send that succeeded, if it completes alone. Otherwise returns how far it got.
-    #[inline(always)]
-    fn take_sent(&mut self, completion: &Completion) -> Result<Taken, Option<Retired>> {
-        let (id, member) = self.members.find(completion.user_index).ok_or(None)?;
-        // It checks the queue pair's number, too: the user index comes from the card and is not trusted.
-        let wr_id = member.retire(&completion.work).map_err(|_| None)?;
-        let (ticket, buffer) = member.in_flight.take_alone(Side::Send, wr_id).ok_or(Some((Some(id), wr_id)))?;
-        Ok((id, ticket, buffer))
-    }
-
-    /// The same, of a receive.
-    #[inline(always)]
-    fn take_received(&mut self, completion: &Completion) -> Result<Taken, Option<Retired>> {
-        let wr_id = self.shared.retire(&completion.work).map_err(|_| None)?;
-        let found = self.members.find(completion.user_index);
-        let (id, _) = found.filter(|(_, member)| member.qpn == completion.work.qpn).ok_or(Some((None, wr_id)))?;
-        let taken = self.receives.in_flight.take_alone(Side::Receive, wr_id);
-        let (ticket, buffer) = taken.ok_or(Some((Some(id), wr_id)))?;
-        Ok((id, ticket, buffer))
-    }
-
     /// Defers all that completes with `cqe`, of which the work request may be `retired`; if that is nothing, what the
     /// card has completed next.
     #[cold]
@@ -464,7 +431,7 @@ impl<C> Hub<C> {
     fn defer(&mut self, retired: Option<Retired>, cqe: Cqe) -> Result<(), RetireError> {
         let result = decode(&cqe);
         let next = match retired {
-            Some((connection, wr_id)) => self.take(connection, wr_id, result)?,
+            Some((connection, wr_id)) => self.complete(connection, wr_id, result)?,
             None => self.finish(result)?,
         };
         let next = if next.is_none() { self.poll_card()? } else { next };
@@ -497,19 +464,19 @@ impl<C> Hub<C> {
         match work.side {
             Side::Send => {
                 let (id, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
-                let wr_id = member.retire(&work)?;
-                self.take(Some(id), wr_id, result)
+                let wr_id = member.work.queues.retire(&work)?;
+                self.complete(Some(id), wr_id, result)
             }
             Side::Receive => {
                 let id = found.map(|(id, _)| id);
                 let wr_id = self.shared.retire(&work)?;
-                self.take(id, wr_id, result)
+                self.complete(id, wr_id, result)
             }
         }
     }
 
     /// As [`finish`](Self::finish), of what was retired.
-    fn take(
+    fn complete(
         &mut self,
         connection: Option<ConnectionId>,
         wr_id: u64,
@@ -528,7 +495,7 @@ impl<C> Hub<C> {
         }
         let found = connection.and_then(|id| Some((id, self.members.get_mut(id)?)));
         let (id, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
-        let done = member.in_flight.complete(wr_id, result, &mut self.later)?;
+        let done = member.work.in_flight.complete(wr_id, result, &mut self.later)?;
         // Empty, but after quiet work requests and those of several buffers.
         self.deferred.extend(self.later.drain(..).map(|done| (id, done)));
         Ok(done.map(|done| (id, done)))
@@ -564,7 +531,7 @@ impl<C> Hub<C> {
     /// # Errors
     /// [`Error::Invalid`] if it has left; [`Error::Command`].
     pub fn to_error(&mut self, connection: ConnectionId) -> Result<(), Error> {
-        self.member(connection)?.qp.to_error()
+        self.member(connection)?.work.qp.to_error()
     }
 
     /// Ends a connection: takes its queue pair to ERR, waits until the card has completed its work in flight, and
@@ -577,7 +544,7 @@ impl<C> Hub<C> {
     /// [`poll`](Self::poll).
     pub fn leave(&mut self, connection: ConnectionId) -> Result<Left<C>, Error> {
         self.find_out_whether_it_ended(connection)?;
-        match self.member(connection)?.qp.to_error() {
+        match self.member(connection)?.work.qp.to_error() {
             // The DMA of a dead card was stopped before its death became known.
             Err(error) if !error.is_dead() => return Err(error),
             _ => {
@@ -593,25 +560,24 @@ impl<C> Hub<C> {
             }
         }
         let member = self.members.remove(connection);
-        let Some(Member { context, qpn, mut in_flight, send, qp, .. }) = member else {
+        let Some(Member { context, qpn, work, .. }) = member else {
             return Err(has_left());
         };
         self.by_qpn.remove(&qpn);
-        drop(send);
-        if let Err(error) = QueuePair::destroy(qp) {
-            in_flight.leak();
-            // Of received messages, which nobody gets now.
-            done.into_iter().filter_map(|done: Done| done.buffer).for_each(|buffer| self.post_receive(buffer));
-            return Err(match error.reason {
-                DestroyReason::Command(error) => error.into(),
-                DestroyReason::InUse(_) => {
-                    let (what, by) = (format!("QP {qpn:#x}"), "another holder".into());
-                    Invalid::Taken { what, by, mend: "drop that first" }.into()
-                }
-            });
+        match work.destroy() {
+            Ok(buffers) => Ok(Left { context, done, buffers }),
+            Err(error) => {
+                // Of received messages, which nobody gets now.
+                done.into_iter().filter_map(|done: Done| done.buffer).for_each(|buffer| self.post_receive(buffer));
+                Err(match error.reason {
+                    DestroyReason::Command(error) => error.into(),
+                    DestroyReason::InUse(_) => {
+                        let (what, by) = (format!("QP {qpn:#x}"), "another holder".into());
+                        Invalid::Taken { what, by, mend: "drop that first" }.into()
+                    }
+                })
+            }
         }
-        let buffers = in_flight.drain().collect();
-        Ok(Left { context, done, buffers })
     }
 
     /// Removes a connection as [`leave`](Self::leave) does, and adds a new, unconnected one with the same context.
@@ -633,7 +599,7 @@ impl<C> Hub<C> {
         self.take_events();
         let member = self.member(connection)?;
         if member.may_have_ended && !member.has_ended {
-            let is_in_error = member.qp.query().is_ok_and(|status| status.state == QpState::Err);
+            let is_in_error = member.work.qp.query().is_ok_and(|status| status.state == QpState::Err);
             if let Some(member) = self.members.get_mut(connection) {
                 (member.has_ended, member.may_have_ended) = (is_in_error, false);
             }
@@ -644,7 +610,7 @@ impl<C> Hub<C> {
     /// Posts a work request, which is flushed, if quiet ones of `connection`, which is in error, may be done: the card
     /// does not report those.
     fn report_quiet(&mut self, connection: ConnectionId) {
-        if self.members.get(connection).is_some_and(|member| member.in_flight.has_quiet())
+        if self.members.get(connection).is_some_and(|member| member.work.in_flight.has_quiet())
             && let Some(mut batch) = self.batch(connection)
             && let Err(refused) = batch.nop()
         {
@@ -671,7 +637,7 @@ impl<C> Hub<C> {
                 first.into_iter().for_each(|first| self.deferred.insert(at, first));
             }
             let member = self.member(connection)?;
-            let is_done = member.has_ended && member.in_flight.is_empty();
+            let is_done = member.has_ended && member.work.in_flight.is_empty();
             if is_done || deadline.has_passed() || self.cq.cq().death().is_some() {
                 return Ok(());
             }
@@ -719,12 +685,8 @@ event_source!(Hub<C>, C; cq);
 impl<C> Drop for Hub<C> {
     fn drop(&mut self) {
         for id in self.members.ids().collect::<Vec<_>>() {
-            let Some(Member { mut in_flight, send, qp, .. }) = self.members.remove(id) else { continue };
-            drop(send);
-            // The card may use the buffers until the queue pair is destroyed.
-            if let Err(error) = QueuePair::destroy(qp) {
+            if let Some(Err(error)) = self.members.remove(id).map(|member| member.work.destroy()) {
                 tracing::error!(%error, "a hub's queue pair was not destroyed; its buffers in flight are leaked");
-                in_flight.leak();
             }
         }
     }
