@@ -29,6 +29,14 @@ pub enum PostError {
         /// `inline_bytes` of the queue.
         most: usize,
     },
+    /// More of a frame inlined than its queue supports.
+    #[error("{given} bytes of the frame inlined, but this queue supports {most}: raise inline_bytes in SqOptions")]
+    FrameInlineTooLong {
+        /// Bytes of the frame in the WQE.
+        given: usize,
+        /// `inline_bytes` of the queue.
+        most: usize,
+    },
     /// A message longer than the card supports.
     #[error("a message of {given} bytes, but the card supports at most {most} (log_max_msg)")]
     MessageTooLong {

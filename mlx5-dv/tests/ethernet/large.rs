@@ -127,7 +127,7 @@ fn what_cannot_be_divided_is_refused_by_name() {
     };
     for given in [0, 13, TO_IPV4, len - 1, len + 1, 139, 5000] {
         let error = refused(&packet, given, 1000);
-        let is_named = matches!(error, PostError::LargeSendHeaders { .. } | PostError::InlineTooLong { .. });
+        let is_named = matches!(error, PostError::LargeSendHeaders { .. } | PostError::FrameInlineTooLong { .. });
         assert!(is_named, "{given}: {error}");
     }
     for given in [0, most as u16 + 1, u16::MAX] {

@@ -62,7 +62,8 @@ fn frames_that_the_port_does_not_pass_are_not_posted() {
     let expected = PostError::FrameLength { given: 13, least: 14, most: most as u64 };
     assert_eq!(refused.reason, RefusedReason::Post(expected));
     let refused = here.queue.send_inline(&[0; 19], FrameFlags::empty()).unwrap_err();
-    assert_eq!(refused.reason, RefusedReason::Post(PostError::InlineTooLong { given: 19, most: 18 }));
+    assert_eq!(refused.reason, RefusedReason::Post(PostError::FrameInlineTooLong { given: 19, most: 18 }));
+    assert!(refused.to_string().contains("19 bytes") && refused.to_string().contains("SqOptions"), "{refused}");
     let long = here.region.buffer(0..most + 1).unwrap();
     let refused = here.queue.send(long, FrameFlags::empty()).unwrap_err();
     assert!(refused.to_string().contains("see Options::mtu"), "{refused}");

@@ -223,7 +223,7 @@ impl Frames {
     pub(super) fn check(self, start: &[u8], flags: FrameFlags, rest: u64) -> Result<(), PostError> {
         let inline = start.len();
         if inline > usize::from(self.limits.inline_bytes) {
-            return Err(PostError::InlineTooLong { given: inline, most: self.limits.inline_bytes.into() });
+            return Err(PostError::FrameInlineTooLong { given: inline, most: self.limits.inline_bytes.into() });
         }
         let given = inline as u64 + rest;
         let (least, most) = (ETHERNET as u64, self.limits.longest as u64);

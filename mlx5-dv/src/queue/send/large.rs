@@ -43,7 +43,7 @@ impl Head for Large<'_> {
             return Err(PostError::NoLargeSend);
         }
         if given > limits.inline_bytes.into() {
-            return Err(PostError::InlineTooLong { given, most: limits.inline_bytes.into() });
+            return Err(PostError::FrameInlineTooLong { given, most: limits.inline_bytes.into() });
         }
         if self.end.map(|(end, _)| end) != Some(given) {
             return Err(PostError::LargeSendHeaders { given });
