@@ -28,7 +28,7 @@ enum Holder {
 }
 
 /// Whether a queue copies work requests that it posts alone to the card (PRM "BlueFlame"): the card then need not fetch
-/// them, which takes a round trip over PCIe off each message.
+/// them, which takes a round trip over PCIe off each message. Those that change keys are never copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copying {
     /// Where the page is mapped write combining: with a kernel that has found that the machine combines writes

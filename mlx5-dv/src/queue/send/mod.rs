@@ -185,6 +185,9 @@ fn beyond(len: u32, longest: u32) -> PostError {
     }
 }
 
+/// In the place of the length of a WQE that is not copied to the card, though it be posted alone: that of no batch.
+const NOT_COPIED: u16 = u16::MAX;
+
 /// A batch of work requests, before its doorbell.
 ///
 /// After an error the batch is unchanged: nothing of the rejected work request is written.
@@ -199,7 +202,7 @@ pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
     next: u32,
     /// The first index without room.
     end: u32,
-    /// WQEBBs of the last WQE; 0 if the batch is empty.
+    /// WQEBBs of the last WQE, or [`NOT_COPIED`]; 0 if the batch is empty.
     last: u16,
     /// First eight bytes of the last WQE, as in memory.
     control: u64,
@@ -336,7 +339,7 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         if self.doorbell.ring_without(control) {
             return;
         }
-        // One work request.
+        // One work request that may be copied.
         if wqebbs == u32::from(self.last) {
             self.doorbell.ring_with(control, self.ring.blocks(self.first, wqebbs));
         } else {

@@ -219,6 +219,21 @@ fn an_invalidation_is_an_update_that_frees_the_key() {
 }
 
 #[test]
+fn of_work_requests_posted_alone_those_that_change_keys_are_not_copied_to_the_card() {
+    let mut queue = Queue::new(3);
+    let mut batch = queue.batch();
+    batch.local_invalidate(1, WrFlags::SIGNALLED, 0xaabb_cc07).unwrap();
+    assert_eq!((batch.is_empty(), batch.len()), (false, 1));
+    batch.ring();
+    let control = u64::from_be_bytes(queue.wqe(0, 8).try_into().unwrap());
+    assert_eq!((queue.bell.rings, queue.record(), queue.bell.carried, queue.bell.control), (1, 2, 0, control));
+    let mut batch = queue.batch();
+    batch.send_inline(2, WrFlags::SIGNALLED, &[7; 100]).unwrap();
+    batch.ring();
+    assert_eq!((queue.bell.rings, queue.record(), queue.bell.carried), (2, 4, 2));
+}
+
+#[test]
 fn an_update_longer_than_its_queue_is_refused() {
     let mut queue = Queue::new(0);
     let mut batch = queue.batch();

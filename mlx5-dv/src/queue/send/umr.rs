@@ -14,10 +14,10 @@ use mlx5_prm::wqe::{
 };
 use uar::SendDoorbell;
 
-use super::SendBatch;
 use super::ring::{Room, SendRing};
 use super::service::{KeyChanging, longest_wqe};
 use super::wqe::{Elements, Head, Inline, Payload, Request, WrFlags};
+use super::{NOT_COPIED, SendBatch};
 use crate::caps::Caps;
 use crate::memory::{DataSegment, Iova, MAX_ELEMENT, RemoteAddress};
 use crate::objects::{AccessFlags, KeyLayout, UmrKey};
@@ -494,7 +494,8 @@ impl<D: SendDoorbell, S: KeyChanging> SendBatch<'_, D, S> {
         self.post_change(request, change, Inline(&[]))
     }
 
-    /// Posts a UMR.
+    /// Posts a UMR. Its WQE is long, and nobody waits for it by itself: a copy to the card would cost more than it
+    /// saves. libmlx5 does not copy those, either.
     #[inline(always)]
     fn post_change(&mut self, request: Request, change: Change, list: impl Payload) -> Result<(), PostError> {
         let updates = self.service.key_updates();
@@ -507,6 +508,8 @@ impl<D: SendDoorbell, S: KeyChanging> SendBatch<'_, D, S> {
         if wqebbs > self.ring.capacity() {
             return Err(PostError::WqeTooLong { given: wqebbs, most: self.ring.capacity() });
         }
-        self.post(request, change, list)
+        self.post(request, change, list)?;
+        self.last = NOT_COPIED;
+        Ok(())
     }
 }
