@@ -358,9 +358,11 @@ pub struct Completions<'a> {
 impl Iterator for Completions<'_> {
     type Item = Result<Completion, WorkError>;
 
+    // Not by `next_entry`, which costs three instructions more.
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_entry().map(|cqe| decode(&cqe))
+        self.left = self.left.checked_sub(1)?;
+        self.queue.take::<false>().map(|cqe| decode(&cqe))
     }
 }
 
