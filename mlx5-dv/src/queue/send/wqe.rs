@@ -439,8 +439,10 @@ fn control(segments: usize, opmod: u8, request: Request) -> CtrlSeg {
 // Apart from the other fields, which are often the same for all WQEs of a loop.
 #[inline(always)]
 fn wqe_index(index: u32) -> u64 {
-    let [high, low] = (index as u16).to_be_bytes();
-    u64::from_ne_bytes([0, high, low, 0, 0, 0, 0, 0])
+    let mut control = CtrlSeg::ZERO;
+    control.w().wqe_index(index as u16);
+    let [first, _]: [u64; 2] = zerocopy::transmute!(control);
+    first
 }
 
 /// `fm`, `ce` and `se`, as they stand in the second eight bytes of a control segment.
