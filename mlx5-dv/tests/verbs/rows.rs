@@ -33,6 +33,7 @@ macro_rules! row {
 const QUERIES: &str = "devx::it_is_listed_and_asked";
 const INFO: &str = "devx::info_is_what_linux_shows";
 const PINGPONG: &str = "devx::libmlx5_is_at_the_other_end";
+const DATAGRAMS: &str = "devx::datagrams_are_those_of_libmlx5";
 const SHARED: &str = "devx::shared_receives_are_those_of_libmlx5";
 const XRC: &str = "three_ways::messages_name_shared_queues_of_libmlx5_and_of_ours";
 const XRC_DEVX: &str = "devx::xrc_is_that_of_libmlx5";
@@ -410,6 +411,7 @@ const QUEUE_PAIRS: &[Row] = &[
             XRC,
             XRC_DOMAIN,
             "devx::dynamic_connections_are_those_of_libmlx5",
+            DATAGRAMS,
             DIVIDED,
             "tshark::what_the_card_has_divided_is_well_formed",
         ],
@@ -432,7 +434,7 @@ const QUEUE_PAIRS: &[Row] = &[
         [AddressHandle::new, AddressHandle::to],
         EVERY,
         "UD",
-        ["devx::datagrams_are_those_of_libmlx5"],
+        [DATAGRAMS],
         "An address vector, no object of the card's"
     ),
     row!(

@@ -64,6 +64,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     for name in [
         "atomics",
         "data_in_order",
+        "datagrams",
         "dma_buf",
         "dynamic",
         "operations",
@@ -320,12 +321,15 @@ fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// Datagrams to and from `ibv_ud_pingpong`, polled and by events.
+/// Datagrams to and from `ibv_ud_pingpong`, polled and by events. Then such of several inline parts to a program in C.
 fn datagrams_are_those_of_libmlx5(lab: &Lab) -> TestResult {
     let (theirs, ours) = ("ibv_ud_pingpong -d mlx5_1 -g 0 -c -n 200", "ud_pingpong -d devx:mlx5_0 -c -n 200");
     lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} -e 10.0.0.2"))?;
     lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} -e 10.0.0.1"))?;
     lab.check(&format!("{ours} 2>&1"), TRAFFIC)?;
+    let theirs = lab.serve_tcp(FAR, &format!("{C_PROGRAMS}/datagrams mlx5_1 0"))?;
+    let said = lab.call(theirs, "datagrams -d devx:mlx5_0 10.0.0.2")?;
+    assert!(said.contains("18 datagrams of several parts heard"), "{said}");
     Ok(())
 }
 

@@ -49,6 +49,7 @@ pub fn build() -> Result<Build, Report> {
         "byte_stream",
         "srq_pingpong",
         "ud_pingpong",
+        "datagrams",
         "xsrq_pingpong",
         "xrc_domain",
         "multicast",

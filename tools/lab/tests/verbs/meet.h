@@ -38,7 +38,7 @@ static void hear_address(int peer, unsigned *qpn, unsigned *psn, union ibv_gid *
 }
 
 /* The client's last word: both ends are ready. */
-static void tell_done(int peer)
+static inline void tell_done(int peer)
 {
 	CHECK(write(peer, "done", 5) == 5);
 }
@@ -63,7 +63,7 @@ static int accept_client(void)
 }
 
 /* Connects to the server on `host`. */
-static int connect_server(const char *host)
+static inline int connect_server(const char *host)
 {
 	struct sockaddr_in there = { .sin_family = AF_INET, .sin_port = htons(PORT) };
 	int peer = socket(AF_INET, SOCK_STREAM, 0);
