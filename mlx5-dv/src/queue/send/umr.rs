@@ -494,8 +494,8 @@ impl<D: SendDoorbell, S: KeyChanging> SendBatch<'_, D, S> {
         self.post_change(request, change, Inline(&[]))
     }
 
-    /// Posts a UMR. Its WQE is long, and nobody waits for it by itself: a copy to the card would cost more than it
-    /// saves. libmlx5 does not copy those, either.
+    /// Posts a UMR. Its WQE has 192 bytes or more, and what waits for it is most often posted with it: a copy to the
+    /// card would cost more than it saves. (libmlx5 copies those of up to 256 bytes.)
     #[inline(always)]
     fn post_change(&mut self, request: Request, change: Change, list: impl Payload) -> Result<(), PostError> {
         let updates = self.service.key_updates();
