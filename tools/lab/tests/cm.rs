@@ -100,7 +100,7 @@ fn connections_are_those_of_cmtime(lab: &Lab) -> TestResult {
     let ours = "cm_messages -d devx:mlx5_0 -C 0";
     lab.calls_cmtime(ours, FAR, "10.0.0.2")?;
 
-    let echo = lab.guest.start("busybox nc -l -p 7471 -e cat")?;
+    let echo = lab.serve_echo("")?;
     let said = be_called(lab, &format!("{ours} -c 101 --listen"), "cmtime -c 50 -s 10.0.0.1")?;
     assert!(said.contains("101 clients connected") && said.contains("101 disconnected"), "{said}");
     assert_eq!(said.matches("destroy qp").count(), 2, "{said}");

@@ -190,6 +190,13 @@ impl Lab {
         })
     }
 
+    /// Starts what sends back each byte on TCP port 7471, by which cmtime's ends meet, and waits until it listens.
+    /// `within` is the prefix that runs a command in its namespace.
+    pub fn serve_echo(&self, within: &str) -> Result<Job<'_>, Report> {
+        let listens = format!("{within} grep -q ':1D2F .* 0A ' /proc/net/tcp /proc/net/tcp6");
+        self.serve(&format!("{within} busybox nc -l -p 7471 -e cat"), &listens)
+    }
+
     /// Starts a server in the guest and `wait`s for what is described to it.
     fn serving(&self, server: &str, wait: impl FnOnce(&str) -> TestResult) -> Result<Job<'_>, Report> {
         let job = self.guest.start(&format!("{server} 2>&1"))?;
