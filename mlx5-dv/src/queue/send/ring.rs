@@ -1,6 +1,5 @@
 //! The send ring: the memory of WQEs, and which of them are in flight.
 
-use std::hint::cold_path;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
@@ -290,11 +289,12 @@ impl Room<'_> {
         // one byte per WQEBB, in order; these do not wrap, or each is looked up.
         unsafe {
             entries.wr_id(index).write(wr_id);
+            length.write(wqebbs as u8);
             if self.whole || entries.extent.whole(index, wqebbs) {
-                // Not by a loop: for few WQEBBs it would be a call of memset.
-                match wqebbs {
-                    1 => length.write(1),
-                    _ => length.cast().write_unaligned(u16::from_ne_bytes([wqebbs as u8, 0])),
+                // One by one: for few WQEBBs a loop would be a call of memset. If the compiler knows the count, it
+                // merges the stores.
+                if wqebbs > 1 {
+                    length.add(1).write(0);
                 }
                 if wqebbs > 2 {
                     length.add(2).write(0);
@@ -303,8 +303,6 @@ impl Room<'_> {
                     clear(length.add(3), (wqebbs - 3).into());
                 }
             } else {
-                cold_path();
-                length.write(wqebbs as u8);
                 (1..wqebbs).for_each(|inner| entries.length(index.wrapping_add(inner.into())).write(0));
             }
         }
