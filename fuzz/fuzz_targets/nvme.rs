@@ -179,7 +179,7 @@ fn connect_capsule() -> Vec<u8> {
     wire::put_text(&mut data.host, "nqn.2014-08.example:hostile");
     let length = (data.as_bytes().len() as u32).into();
     let sgl = OffsetSgl { length, kind: wire::sgl_type::IN_CAPSULE, ..OffsetSgl::default() };
-    let command = Command::new(wire::fabric::COMMAND).data(&sgl);
+    let command = Command::new(wire::fabric::COMMAND).data(sgl);
     let connect = Connect { fctype: wire::fabric::CONNECT, sqsize: 31.into(), ..command.form() };
     [connect.as_bytes(), data.as_bytes()].concat()
 }
