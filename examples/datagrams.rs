@@ -93,8 +93,7 @@ impl Sender {
         }
     }
 
-    /// Sends `parts` as one datagram, and waits until it has gone. With immediate data, whoever owns buffers takes one
-    /// part.
+    /// Sends `parts` as one datagram, and waits until it has gone.
     fn send(&mut self, to: &AddressHandle, parts: &[&[u8]], imm: Option<u32>) -> Result<(), Failure> {
         match self {
             Sender::Raw { queue, cq, .. } => {
@@ -112,7 +111,7 @@ impl Sender {
                 let mut batch = queue.batch().ok_or("no send queue")?;
                 match imm {
                     None => batch.send_inline_all(to, parts)?,
-                    Some(imm) => batch.send_imm_inline(to, &parts.concat(), imm)?,
+                    Some(imm) => batch.send_imm_inline_all(to, parts, imm)?,
                 };
                 batch.ring();
                 queue.wait(PATIENCE)?.result?;
@@ -121,7 +120,7 @@ impl Sender {
                 let mut batch = endpoint.sends().ok_or("no send queue")?;
                 match imm {
                     None => batch.send_inline_all(1, WrFlags::SIGNALLED, to, parts)?,
-                    Some(imm) => batch.send_imm_inline(1, WrFlags::SIGNALLED, to, imm, &parts.concat())?,
+                    Some(imm) => batch.send_imm_inline_all(1, WrFlags::SIGNALLED, to, imm, parts)?,
                 }
                 batch.ring();
                 endpoint.wait(PATIENCE)?;

@@ -447,7 +447,15 @@ fn datagrams_are_read_and_filled_in_place_and_their_buffers_come_back() {
         let done = b.wait(SOON).unwrap();
         assert_eq!((&done.received().unwrap()[GRH..], done.result.unwrap().imm()), (text, imm));
         a.wait(SOON).unwrap().result.unwrap();
+        spare.extend(done.buffer);
     }
+    b.receive(spare.pop().unwrap()).unwrap();
+    let mut batch = a.batch().unwrap();
+    batch.send_imm_inline_all(&to, &[b"parts with ", b"a number"], 10).unwrap();
+    batch.ring();
+    let done = b.wait(SOON).unwrap();
+    assert_eq!((&done.received().unwrap()[GRH..], done.result.unwrap().imm()), (&b"parts with a number"[..], Some(10)));
+    a.wait(SOON).unwrap().result.unwrap();
     assert_eq!((a.in_flight(), b.in_flight()), ((0, 0), (0, 0)));
     assert_eq!(sim.violations(), []);
 }

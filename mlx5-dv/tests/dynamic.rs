@@ -215,6 +215,16 @@ fn inline_data_of_several_parts_reaches_each_target() {
         target.region.read(free, &mut written);
         assert_eq!((&written[..len], &written[len..]), (&data[..len], &[0xee; 100][len..]));
         (0..2).for_each(|_| sent(&mut initiator));
+        target.region.write(free, &[0xee; 100]);
+        let mut batch = initiator.batch();
+        batch.write_imm_inline_all(&to, &[first, second], remote, 8).unwrap();
+        batch.send_imm_inline_all(&to, &[first, &[], second, b""], 9).unwrap();
+        batch.ring();
+        assert_eq!(target.message(7 + round as u32 % 2).1, Operation::WrittenImm(8));
+        assert_eq!(target.message(7 + round as u32 % 2), (data[..len].to_vec(), Operation::ReceivedImm(9)));
+        target.region.read(free, &mut written);
+        assert_eq!((&written[..len], &written[len..]), (&data[..len], &[0xee; 100][len..]));
+        (0..2).for_each(|_| sent(&mut initiator));
     }
     let to = targets[0].address(KEY);
     let long = [&data[..], &[1]];

@@ -578,6 +578,14 @@ fn a_connection_that_owns_its_buffers_has_every_operation() {
     let (written, imm) = ((Operation::WrittenImm(3), None), Operation::ReceivedImm);
     let of_parts = (Operation::Received, Some(u64::from_ne_bytes([1, 0, 0, 0, 0, 0, 0, 2])));
     assert_eq!(heard, [written, (imm(4), Some(40)), (imm(5), Some(9)), written, of_parts]);
+    receiver.receive(buffer(1024)).unwrap();
+    let posted = near.batch().send_imm_inline_all(to, &[&[5, 0, 0], &[0, 0, 0, 0, 6]], 6);
+    done(&mut near, posted);
+    let posted = near.batch().write_imm_inline_all(to, &[&[7, 0], &[0, 0, 0, 0, 0, 8]], remote, 3);
+    done(&mut near, posted);
+    assert_eq!(number(2048), u64::from_ne_bytes([7, 0, 0, 0, 0, 0, 0, 8]));
+    let of_parts = (imm(6), Some(u64::from_ne_bytes([5, 0, 0, 0, 0, 0, 0, 6])));
+    assert_eq!([received(&mut receiver), received(&mut receiver)], [of_parts, written]);
     drop((near, far, receiver));
     assert_eq!(sim.violations(), []);
 }

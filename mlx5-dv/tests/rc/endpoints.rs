@@ -129,14 +129,14 @@ fn sends_reads_and_inline_data_arrive_where_the_ranges_say() {
 fn immediate_data_and_several_ranges_go_with_each_form_of_data() {
     let card = Card::new();
     let mut options = ConnectionOptions::default();
-    (options.send_depth, options.recv_depth, options.send_sges) = (8, 8, 3);
+    (options.send_depth, options.recv_depth, options.send_sges) = (16, 8, 3);
     let mut one = Endpoint::new(&card.region(LEN), options.clone()).unwrap();
     let mut other = Endpoint::new(&card.region(LEN), options).unwrap();
     other.connect(&one.local().unwrap()).unwrap();
     one.connect(&other.local().unwrap()).unwrap();
     one.region().write(0, b"0123456789");
     let mut receives = other.receives().unwrap();
-    (0..5).for_each(|id| receives.receive(id, 1000 + 100 * id as usize..1100 + 100 * id as usize).unwrap());
+    (0..7).for_each(|id| receives.receive(id, 1000 + 100 * id as usize..1100 + 100 * id as usize).unwrap());
     receives.ring();
     let at = |at| other.region().remote_at(at);
     let mut batch = one.sends().unwrap();
@@ -151,13 +151,17 @@ fn immediate_data_and_several_ranges_go_with_each_form_of_data() {
     batch.write_all(6, WrFlags::SIGNALLED, &[2..4, 0..2], at(2200)).unwrap();
     batch.nop(7, WrFlags::SIGNALLED).unwrap();
     batch.read_all(8, WrFlags::SIGNALLED, &[3000..3003, 3100..3104], at(2100)).unwrap();
+    batch.send_imm_inline_all(11, WrFlags::SIGNALLED, &[b"in ", b"parts"], 0x55).unwrap();
+    batch.write_imm_inline_all(12, WrFlags::SIGNALLED, &[b"of ", b"parts"], at(2400), 0x66).unwrap();
     batch.ring();
-    assert_eq!((1..=8).map(|_| next(&mut one).0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
-    let received: Vec<_> = (0..5).map(|_| next(&mut other).1.operation).collect();
+    let done: Vec<_> = (0..10).map(|_| next(&mut one).0).collect();
+    assert_eq!(done, [1, 2, 3, 4, 5, 6, 7, 8, 11, 12]);
+    let received: Vec<_> = (0..7).map(|_| next(&mut other).1.operation).collect();
     let (plain, imm, written) = (Operation::Received, Operation::ReceivedImm, Operation::WrittenImm);
-    assert_eq!(received, [plain, imm(0x11), written(0x22), imm(0x33), written(0x44)]);
+    assert_eq!(received, [plain, imm(0x11), written(0x22), imm(0x33), written(0x44), imm(0x55), written(0x66)]);
     let messages = [(1000, &b"89045"[..]), (1100, b"345"), (2000, b"5678"), (1300, b"inline"), (2100, b"written")];
-    for (at, message) in messages.into_iter().chain([(2200, &b"2301"[..]), (2300, b"parts")]) {
+    let of_parts = [(2200, &b"2301"[..]), (2300, b"parts"), (1500, b"in parts"), (2400, b"of parts")];
+    for (at, message) in messages.into_iter().chain(of_parts) {
         assert_eq!(bytes(other.region(), at, message.len()), message, "at {at}");
     }
     assert_eq!((bytes(one.region(), 3000, 3), bytes(one.region(), 3100, 4)), (b"wri".to_vec(), b"tten".to_vec()));

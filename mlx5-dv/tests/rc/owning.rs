@@ -75,6 +75,20 @@ fn write_read_and_immediates() {
     });
     assert_eq!((message.0, text(&message.1, 6)), (Operation::ReceivedImm(0x88), b"inline".to_vec()));
     assert_eq!((written.0, bytes(&theirs, 512, 7)), (Operation::WrittenImm(0x99), b"written".to_vec()));
+    // The same, of parts.
+    let receives = [message.1, written.1].map(|buffer| b.receive(buffer).unwrap());
+    let mut batch = a.batch();
+    batch.send_imm_inline_all(&[b"in", b"", b"line"], 0x8a).unwrap();
+    batch.write_imm_inline_all(&[b"wri", b"tten"], theirs.remote_at(700), 0x9a).unwrap();
+    batch.ring();
+    assert!((0..2).all(|_| a.wait(SOON).unwrap().result.is_ok()));
+    let [message, written] = receives.map(|ticket| {
+        let done = b.wait(SOON).unwrap();
+        assert_eq!(done.ticket, ticket);
+        (done.result.unwrap().operation, done.buffer.unwrap())
+    });
+    assert_eq!((message.0, text(&message.1, 6)), (Operation::ReceivedImm(0x8a), b"inline".to_vec()));
+    assert_eq!((written.0, bytes(&theirs, 700, 7)), (Operation::WrittenImm(0x9a), b"written".to_vec()));
     drop((a, b, ours, theirs, message, written));
     card.end();
 }

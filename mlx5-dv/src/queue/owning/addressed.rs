@@ -71,6 +71,26 @@ impl<R: Receiver> ConnectionBatch<'_, AddressedMessages<R>> {
         })
     }
 
+    /// As [`send_inline_all`](Self::send_inline_all), with immediate data and the solicited bit.
+    #[inline]
+    pub fn send_imm_inline_all(&mut self, to: R::Given<'_>, parts: &[&[u8]], imm: u32) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.send_imm_inline_all(id, flags | WrFlags::SOLICITED, to, imm, parts))
+    }
+
+    /// As [`write_inline_all`](Self::write_inline_all), with immediate data that completes a receive of `to`.
+    #[inline]
+    pub fn write_imm_inline_all(
+        &mut self,
+        to: R::Given<'_>,
+        parts: &[&[u8]],
+        remote: RemoteAddress,
+        imm: u32,
+    ) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| {
+            batch.write_imm_inline_all(id, flags | WrFlags::SOLICITED, to, remote, imm, parts)
+        })
+    }
+
     /// As [`send`](Self::send), with the solicited bit; it invalidates the remote's key `rkey`.
     #[inline]
     pub fn send_invalidate(&mut self, to: R::Given<'_>, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {

@@ -367,6 +367,26 @@ impl<S: Connected> ConnectionBatch<'_, S> {
         self.post(None, |batch, id, flags, _| batch.write_imm_inline(id, flags | WrFlags::SOLICITED, remote, imm, data))
     }
 
+    /// As [`send_inline_all`](Self::send_inline_all), with immediate data and the solicited bit.
+    #[inline(always)]
+    pub fn send_imm_inline_all(&mut self, parts: &[&[u8]], imm: u32) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.send_imm_inline_all(id, flags | WrFlags::SOLICITED, imm, parts))
+    }
+
+    /// As [`write_inline_all`](Self::write_inline_all), with immediate data that completes a receive there, and the
+    /// solicited bit.
+    #[inline(always)]
+    pub fn write_imm_inline_all(
+        &mut self,
+        parts: &[&[u8]],
+        remote: RemoteAddress,
+        imm: u32,
+    ) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| {
+            batch.write_imm_inline_all(id, flags | WrFlags::SOLICITED, remote, imm, parts)
+        })
+    }
+
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
     #[inline(always)]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
@@ -408,6 +428,12 @@ impl ConnectionBatch<'_, Datagrams> {
     #[inline(always)]
     pub fn send_inline_all(&mut self, to: &AddressHandle, parts: &[&[u8]]) -> Result<Ticket, Refused> {
         self.post(None, |batch, id, flags, _| batch.send_inline_all(id, flags, to, parts))
+    }
+
+    /// As [`send_inline_all`](Self::send_inline_all), with immediate data and the solicited bit.
+    #[inline(always)]
+    pub fn send_imm_inline_all(&mut self, to: &AddressHandle, parts: &[&[u8]], imm: u32) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.send_imm_inline_all(id, flags | WrFlags::SOLICITED, to, imm, parts))
     }
 }
 

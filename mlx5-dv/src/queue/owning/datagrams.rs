@@ -341,6 +341,19 @@ impl DatagramSends<'_> {
         self.batch.send_inline_all(wr_id, flags, to, parts)
     }
 
+    /// As [`send_inline_all`](Self::send_inline_all), with immediate data.
+    #[inline(always)]
+    pub fn send_imm_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &AddressHandle,
+        imm: u32,
+        parts: &[&[u8]],
+    ) -> Result<(), PostError> {
+        self.batch.send_imm_inline_all(wr_id, flags, to, imm, parts)
+    }
+
     /// Rings the doorbell: hands the batch to the card.
     #[inline(always)]
     pub fn ring(mut self) {

@@ -460,6 +460,31 @@ impl<S: Connected> EndpointSends<'_, S> {
         self.batch.write_imm_inline(wr_id, flags, remote, imm, data)
     }
 
+    /// As [`send_inline_all`](Self::send_inline_all), with immediate data.
+    #[inline(always)]
+    pub fn send_imm_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        parts: &[&[u8]],
+        imm: u32,
+    ) -> Result<(), PostError> {
+        self.batch.send_imm_inline_all(wr_id, flags, imm, parts)
+    }
+
+    /// As [`write_inline_all`](Self::write_inline_all), with immediate data that completes a receive there.
+    #[inline(always)]
+    pub fn write_imm_inline_all(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        parts: &[&[u8]],
+        remote: RemoteAddress,
+        imm: u32,
+    ) -> Result<(), PostError> {
+        self.batch.write_imm_inline_all(wr_id, flags, remote, imm, parts)
+    }
+
     /// A work request that does nothing but complete, if it is signalled. Errors: [`PostError`].
     #[inline(always)]
     pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {
