@@ -21,9 +21,9 @@ fn addresses(text: &str) {
 fn of_perftest(bytes: &[u8]) {
     let _ = bytes.first_chunk().map(parse_version);
     let _ = bytes.first_chunk().copied().map(parse_mtu);
-    let _ = bytes.first_chunk().map(|rates: &[u8; 40]| Rates::parse(std::array::from_fn(|at| {
-        std::array::from_fn(|byte| rates[8 * at + byte])
-    })));
+    let _ = bytes.first_chunk().map(|rates: &[u8; 40]| {
+        Rates::parse(std::array::from_fn(|at| std::array::from_fn(|byte| rates[8 * at + byte])))
+    });
     if let Ok(keys) = Keys::parse_structure(bytes) {
         assert_eq!(Keys::parse_structure(&keys.to_structure(6.24)), Ok(keys));
     }

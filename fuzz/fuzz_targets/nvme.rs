@@ -137,7 +137,8 @@ impl AtTarget {
         self.raw.connection = None;
         for _ in 0..20_000 {
             let left = self.target.statistics();
-            if (left.queues, left.controllers, left.chunks_in_use) == (0, 0, 0) && self.raw.manager.state(id).is_none() {
+            if (left.queues, left.controllers, left.chunks_in_use) == (0, 0, 0) && self.raw.manager.state(id).is_none()
+            {
                 return;
             }
             self.turn();

@@ -28,11 +28,7 @@ fn call(lab: &Lab, server: &str, client: &str) -> Result<String, Report> {
 
 /// Is called by a client of librdmacm's.
 fn be_called(lab: &Lab, server: &str, client: &str) -> Result<String, Report> {
-    let server = format!("stdbuf -oL {server} > /tmp/ours; status=$?; cat /tmp/ours; exit $status");
-    // What an earlier server said is gone first.
-    lab.check("rm -f /tmp/ours", SOON)?;
-    let server = lab.serve(&server, "grep -q listening /tmp/ours")?;
-    lab.call(server, &format!("{FAR} {client}"))
+    lab.call(lab.serve_ours(server)?, &format!("{FAR} {client}"))
 }
 
 /// Nothing of the connection manager's is left in the kernel.

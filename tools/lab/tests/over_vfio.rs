@@ -6,7 +6,7 @@ mod common;
 use common::disks::{NETWORK, USER_SPACE, assert_quiet, our_host_on_theirs, their_host_on_ours};
 use common::{Lab, PROBE, Report, SOON, THEY_LISTEN, TRAFFIC, TestResult, functions, hand_to_vfio};
 use mlx5_lab::ceph::{ADDRESS, CHUNKS, LISTENING, SETTINGS, command};
-use mlx5_lab::{Build, Guest, Job, Model, Software, rounds};
+use mlx5_lab::{Build, Guest, Model, Software, rounds};
 
 /// The link-local address of our function, from the MAC address that the kernel has from ARP, which the other programs
 /// have answered. Nobody has looked for the address itself before.
@@ -98,14 +98,6 @@ impl Owned {
         format!("{program} {} {arguments}", self.host())
     }
 
-    /// Starts `ours`, a server of ours, and waits until it listens.
-    fn serve(&self, ours: &str) -> Result<Job<'_>, Report> {
-        // What an earlier server said is gone first.
-        self.lab.check("rm -f /tmp/ours", SOON)?;
-        let listens = "grep -q listening /tmp/ours 2> /dev/null";
-        self.lab.serve(&format!("set -o pipefail; {ours} | tee /tmp/ours"), listens)
-    }
-
     /// Calls a server of librdmacm's, which compares what comes back, as our client does.
     fn calls_rping(&self) -> TestResult {
         let server = self.lab.serve("rping -C 50 -S 20000 -V -v -s -a 10.0.0.1", THEY_LISTEN)?;
@@ -118,7 +110,7 @@ impl Owned {
     /// Is called by a client of librdmacm's.
     fn is_called_by_rping(&self) -> TestResult {
         let ours = self.ours("cm_pingpong -C 50 -S 20000", "--listen");
-        let server = self.serve(&ours)?;
+        let server = self.lab.serve_ours(&ours)?;
         let said = self.lab.call(server, "rping -C 50 -S 20000 -V -v -c -a 10.0.0.4")?;
         assert!(said.contains("ping data: rdma-ping-49") && said.contains("served 50 messages"), "{said}");
         Ok(())
@@ -128,7 +120,7 @@ impl Owned {
     fn is_called_by_cmtime(&self) -> TestResult {
         self.lab.check(TCP_GOES_ASIDE, SOON)?;
         let echo = self.lab.serve_echo("ip netns exec aside")?;
-        let server = self.serve(&self.ours("cm_messages -C 0", "-c 101 --listen"))?;
+        let server = self.lab.serve_ours(&self.ours("cm_messages -C 0", "-c 101 --listen"))?;
         let said = self.lab.call(server, "cmtime -c 50 -s 10.0.0.4")?;
         assert!(said.contains("101 clients connected") && said.contains("101 disconnected"), "{said}");
         assert_eq!(said.matches("destroy qp").count(), 2, "{said}");

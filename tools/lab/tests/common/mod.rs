@@ -182,6 +182,14 @@ impl Lab {
         self.serving(server, |what| self.wait_until(what, condition))
     }
 
+    /// Starts a server of ours in the guest, and waits until it says that it is listening.
+    pub fn serve_ours(&self, server: &str) -> Result<Job<'_>, Report> {
+        // What an earlier server said is gone first.
+        self.check("rm -f /tmp/ours", SOON)?;
+        let listens = "grep -q listening /tmp/ours 2> /dev/null";
+        self.serve(&format!("set -o pipefail; {server} 2>&1 | tee /tmp/ours"), listens)
+    }
+
     /// Starts a server that listens on TCP port 18515. `within` is the prefix that runs a command in its namespace.
     pub fn serve_tcp(&self, within: &str, server: &str) -> Result<Job<'_>, Report> {
         self.serving(&format!("{within} {server}"), |_| {
