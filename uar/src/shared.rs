@@ -79,13 +79,14 @@ impl Shared<BlueFlame> {
     /// As [`ring_with`](SendDoorbell::ring_with), by a call: see [`BlueFlame::call_with`].
     #[inline(always)]
     pub fn call_with(&mut self, control: u64, wqe: &[Wqebb]) {
-        ring_out_of_line(&self.0, control, wqe);
+        ring_out_of_line(&self.0, control.to_be(), wqe);
     }
 }
 
-/// Rings once.
+/// Rings once. `control` is as in memory: the caller has it so.
 #[inline(never)]
 fn ring_out_of_line(inner: &Inner<BlueFlame>, control: u64, wqe: &[Wqebb]) {
+    let control = u64::from_be(control);
     inner.locked(|doorbell| doorbell.ring_with(control, wqe));
 }
 
