@@ -145,16 +145,17 @@ pub struct Trapped(Arc<Uar>);
 impl SendDoorbell for Trapped {
     #[inline(always)]
     fn ring(&mut self, control: u64) {
-        ring_by_access(&self.0, control);
+        ring_by_access(&self.0, control.to_be());
     }
 }
 
 /// Rings by a call of the access. Not inlined: the call is slow anyway, and other modes should not carry its code. It
-/// takes no reference to the queue, which would force the queue to reload its fields after each store.
+/// takes no reference to the queue, which would force the queue to reload its fields after each store. `control` is as
+/// in memory: the caller has it so.
 #[cold]
 #[inline(never)]
 fn ring_by_access(uar: &Uar, control: u64) {
-    if let Err(error) = uar.write(Plain::offset(PLAIN_REGISTER), control) {
+    if let Err(error) = uar.write(Plain::offset(PLAIN_REGISTER), u64::from_be(control)) {
         // The card is dead: completions will not arrive, and every wait for them returns the error.
         tracing::warn!(%error, "a doorbell was not delivered");
     }
@@ -163,6 +164,21 @@ fn ring_by_access(uar: &Uar, control: u64) {
 impl DoorbellMode for Trapped {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
         Ok(Leased::new(Trapped(Arc::clone(uar)), uar))
+    }
+}
+
+/// No doorbell: the queue's owner rings one of the same page for all its queues, which are on one thread.
+#[derive(Debug)]
+pub(crate) struct OfOwner;
+
+impl SendDoorbell for OfOwner {
+    /// Never called: the batches of such a queue have the owner's doorbell.
+    fn ring(&mut self, _: u64) {}
+}
+
+impl DoorbellMode for OfOwner {
+    fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
+        Ok(Leased::new(OfOwner, uar))
     }
 }
 
@@ -183,7 +199,9 @@ pub enum AnyDoorbell {
 
 /// A BlueFlame register, of one queue or of several. In a type of its own, so that [`AnyDoorbell`] need not tell them
 /// apart where it does not copy.
+// With a tag of its own: see there.
 #[derive(Debug)]
+#[repr(u8)]
 pub enum AnyBlueFlame {
     /// Of one queue.
     Sole(BlueFlame),
@@ -196,6 +214,15 @@ impl AnyBlueFlame {
     fn call_with(&mut self, control: u64, wqe: &[Wqebb]) {
         match self {
             AnyBlueFlame::Sole(doorbell) => doorbell.call_with(control, wqe),
+            AnyBlueFlame::Shared(doorbell) => doorbell.call_with(control, wqe),
+        }
+    }
+
+    /// As [`call_with`](Self::call_with), without a call where there is no lock.
+    #[inline(always)]
+    fn copy(&mut self, control: u64, wqe: &[Wqebb]) {
+        match self {
+            AnyBlueFlame::Sole(doorbell) => doorbell.ring_with(control, wqe),
             AnyBlueFlame::Shared(doorbell) => doorbell.call_with(control, wqe),
         }
     }
@@ -236,7 +263,7 @@ impl SendDoorbell for AnyDoorbell {
     #[inline(always)]
     fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
         match self {
-            AnyDoorbell::BlueFlame(doorbell) => doorbell.call_with(control, wqe),
+            AnyDoorbell::BlueFlame(doorbell) => doorbell.copy(control, wqe),
             _ => self.ring(control),
         }
     }

@@ -67,6 +67,7 @@ pub use cq::{Compression, Cq, CqModeration, CqOptions, CqeSize};
 pub use dct::{DcTarget, Dct, DctOptions, DctStatus};
 pub use device_memory::{DeviceMemory, DeviceMemoryRegion, Increment, TestAndSet};
 pub use dma_buf_region::DmaBufRegion;
+pub(crate) use doorbell::OfOwner;
 pub use doorbell::{AnyBlueFlame, AnyDoorbell, DoorbellKind, DoorbellMode, Leased, Trapped};
 pub use exclusive_region::ExclusiveRegion;
 pub use flow::actions::{FlowActions, FlowDestination, VlanTag};

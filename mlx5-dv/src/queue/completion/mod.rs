@@ -110,6 +110,26 @@ impl CompletionQueue {
         Some(cqe)
     }
 
+    /// A copy of the next entry, which [`pass_entry`](Self::pass_entry) takes. Whoever copies it again before must not
+    /// rely on the first copy: a faulty card may have changed it.
+    #[inline(always)]
+    pub(in crate::queue) fn peek_entry(&mut self) -> Option<Cqe> {
+        if !self.ring.is_ready() {
+            return None;
+        }
+        if self.cq.has_former() {
+            self.pass_former();
+            return self.ring.is_ready().then(|| self.ring.entries.read::<false>(self.ring.consumed));
+        }
+        Some(self.ring.entries.read::<false>(self.ring.consumed))
+    }
+
+    /// Takes the next entry, of which there is a copy.
+    #[inline(always)]
+    pub(in crate::queue) fn pass_entry(&mut self) {
+        self.ring.pass();
+    }
+
     /// As [`poll`](Self::poll), for a queue of Ethernet frames.
     #[inline(always)]
     pub fn poll_frame(&mut self) -> Option<Result<FrameCompletion, WorkError>> {

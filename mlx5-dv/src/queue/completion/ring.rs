@@ -91,6 +91,8 @@ pub(super) struct Entries {
     base: NonNull<u8>,
     /// Number of entries minus one.
     mask: u32,
+    /// Their number: the bit of a position that tells laps apart.
+    lap: u32,
     /// Entry size in bytes, 64 or 128. Not its logarithm: a variable shift costs more.
     stride: u32,
 }
@@ -111,8 +113,7 @@ impl Entries {
     fn is_written(self, position: u32) -> bool {
         // SAFETY: inside the entry. Volatile: the card may write it at any time.
         let op_own = unsafe { self.slot(position).add(OP_OWN).read_volatile() };
-        let parity = u8::from(position & (self.mask + 1) != 0);
-        op_own & 1 == parity
+        op_own & 1 == self.parity(position)
     }
 
     /// Whether the card has written entry `position`, and its last byte is `expected`.
@@ -120,8 +121,13 @@ impl Entries {
     fn ends_with(self, position: u32, expected: u8) -> bool {
         // SAFETY: inside the entry. Volatile: the card may write it at any time.
         let op_own = unsafe { self.slot(position).add(OP_OWN).read_volatile() };
-        let parity = u8::from(position & (self.mask + 1) != 0);
-        op_own == expected | parity
+        op_own == expected | self.parity(position)
+    }
+
+    /// The owner bit of the lap of `position`.
+    #[inline(always)]
+    fn parity(self, position: u32) -> u8 {
+        u8::from(position & self.lap != 0)
     }
 
     /// Fills `places` by `take`, which is told what entries from `position` on say, one after the other: those that the
@@ -129,7 +135,7 @@ impl Entries {
     /// the ring. Returns how many places are filled.
     #[inline(always)]
     fn look<P>(self, position: u32, places: &mut [P], mut take: impl FnMut(Received) -> Option<P>) -> usize {
-        let received = RECEIVED | u8::from(position & (self.mask + 1) != 0);
+        let received = RECEIVED | self.parity(position);
         let to_end = (self.mask - (position & self.mask)) as usize + 1;
         let most = places.len().min(to_end);
         let (mut entry, mut index) = (self.slot(position), 0);
@@ -161,7 +167,7 @@ impl Entries {
 
     /// Number of entries.
     pub(super) fn len(self) -> u32 {
-        self.mask.wrapping_add(1)
+        self.lap
     }
 
     /// Mini CQEs `from` to before `end` of an array, which is entry `position` of a block whose title is written.
@@ -186,14 +192,22 @@ impl Entries {
                 unsafe { (&raw const (*entry).$field).read_volatile() }
             };
         }
+        // Those that nothing depends on, so that more than one load would do no harm. There is none where nobody asks
+        // for them.
+        macro_rules! load_if_used {
+            ($field:ident) => {
+                // SAFETY: as above. It is loaded before the entry is given back, after a barrier for the compiler.
+                unsafe { (&raw const (*entry).$field).read() }
+            };
+        }
         zerocopy::transmute!(Copied {
             offload: if FRAMES { load!(offload) } else { [0; 3] },
-            remote_qpn: load!(remote_qpn),
+            remote_qpn: load_if_used!(remote_qpn),
             headers: if FRAMES { load!(headers) } else { 0 },
             user_index: load!(user_index),
             _app: 0,
             byte_count: load!(byte_count),
-            timestamp: load!(timestamp),
+            timestamp: load_if_used!(timestamp),
             qpn: load!(qpn),
             last: load!(last),
         })
@@ -223,7 +237,8 @@ impl CqRing {
     pub(super) unsafe fn new(base: NonNull<u8>, log_size: u32, shift: u32, record: CqRecord) -> Self {
         // SAFETY: the last 64 bytes of a 128-byte entry are inside the ring.
         let base = unsafe { base.add((1 << shift) - CQE) };
-        CqRing { entries: Entries { base, mask: (1 << log_size) - 1, stride: 1 << shift }, consumed: 0, record }
+        let entries = Entries { base, mask: (1 << log_size) - 1, lap: 1 << log_size, stride: 1 << shift };
+        CqRing { entries, consumed: 0, record }
     }
 
     /// Whether the card has written the next entry.
@@ -258,7 +273,7 @@ impl CqRing {
         let (mut position, mut left) = (start, count);
         while left != 0 {
             let some = left.min(self.entries.len() - (position & self.entries.mask));
-            let op_own = INVALID | u8::from(position & (self.entries.mask + 1) != 0);
+            let op_own = INVALID | self.entries.parity(position);
             match self.entries.stride {
                 64 => self.end_entries::<64>(position, some, op_own),
                 _ => self.end_entries::<128>(position, some, op_own),
@@ -283,6 +298,16 @@ impl CqRing {
             (0..MANY).for_each(|more| end(at + more));
         }
         (whole..count).for_each(end);
+    }
+
+    /// Takes and releases the next entry.
+    #[inline(always)]
+    pub(super) fn pass(&mut self) {
+        let consumed = self.consumed.wrapping_add(1);
+        self.consumed = consumed;
+        // As in `give_back`. The barrier is one for the compiler, too, which would load the index again behind it.
+        barrier::before_reuse();
+        self.record.consume(consumed);
     }
 
     /// Releases the entries that were taken, by the consumer index.

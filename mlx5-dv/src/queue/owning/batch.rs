@@ -10,10 +10,10 @@ use crate::queue::error::PostError;
 use crate::queue::owning::in_flight::{InFlight, KEPT, Kept, Refused, RefusedReason, Ticket, UNREPORTED};
 use crate::queue::owning::orphans::Orphans;
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
+use crate::queue::send::SendBatch;
 use crate::queue::send::datagram::Datagrams;
 use crate::queue::send::service::{Connected, KeyChanging, Messages, Service};
 use crate::queue::send::wqe::WrFlags;
-use crate::queue::send::{SendBatch, SendQueue};
 
 /// Work requests of a [`Connection`](crate::queue::Connection), of one of a [`Hub`](crate::queue::Hub), of an
 /// [`XrcConnection`](crate::queue::XrcConnection) or of a [`DcInitiator`](crate::queue::DcInitiator), which go to the
@@ -63,20 +63,22 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
     #[inline(always)]
     pub(super) fn new(
         qp: &'a QueuePair,
-        queue: Option<&'a mut SendQueue<AnyDoorbell, S>>,
+        sends: impl FnOnce() -> Option<SendBatch<'a, AnyDoorbell, S>>,
         in_flight: &'a mut InFlight,
     ) -> Self {
         in_flight.start_batch();
-        ConnectionBatch { qp, sends: queue.map(SendQueue::batch), in_flight, is_quiet: false }
+        // After that, so that a post alone finds out once whether there is a queue.
+        ConnectionBatch { qp, sends: sends(), in_flight, is_quiet: false }
     }
 
     /// What dropping it does.
     #[inline(always)]
     pub(super) fn hand_over(&mut self) {
+        // First: the values are at hand then.
+        self.in_flight.end_batch();
         if let Some(sends) = self.sends.take() {
             sends.ring();
         }
-        self.in_flight.end_batch();
     }
 
     /// From here on, work requests have no CQE of their own: the card writes, and the driver reads, fewer. Each
@@ -117,26 +119,72 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
         buffer: Option<Buffer>,
         post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
     ) -> Result<Ticket, Refused> {
+        // First: that of a batch of its own is found out once then.
+        if self.sends.is_none() {
+            return Err(Refused { buffer, reason: RefusedReason::NotConnected });
+        }
+        // It leaves nothing behind but its ticket.
+        let is_bare = buffer.is_none() && self.may_be_bare();
+        let wr_id = if is_bare { self.in_flight.next_bare() } else { self.in_flight.next(Side::Send) };
         let segment = buffer.as_ref().map(Buffer::segment);
-        match self.post_elements(segment.as_slice(), post) {
-            Ok(completes) => Ok(self.in_flight.keep_one(Side::Send, buffer, completes)),
+        match self.post_elements(wr_id, segment.as_slice(), post) {
+            Ok((wr_id, _)) if is_bare => Ok(self.in_flight.keep_bare(wr_id)),
+            Ok((_, completes)) => Ok(self.in_flight.keep_one(Side::Send, buffer, completes)),
             Err(reason) => Err(Refused { buffer, reason }),
         }
     }
 
-    /// Posts one work request by `post`, with `elements`. Returns whether it has a CQE of its own.
+    /// As [`post`](Self::post), without a buffer. `post` is called in two places, so that its flags are known where the
+    /// work request is bare: for one of few instructions, which is inlined in both.
+    #[inline(always)]
+    fn post_short(
+        &mut self,
+        post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
+    ) -> Result<Ticket, Refused> {
+        if self.sends.is_none() {
+            return Err(Refused { buffer: None, reason: RefusedReason::NotConnected });
+        }
+        if self.may_be_bare() && self.in_flight.fence.is_empty() {
+            return self.post_bare(post).map_err(|reason| Refused { buffer: None, reason });
+        }
+        let wr_id = self.in_flight.next(Side::Send);
+        match self.post_elements(wr_id, &[], post) {
+            Ok((_, completes)) => Ok(self.in_flight.keep_one(Side::Send, None, completes)),
+            Err(reason) => Err(Refused { buffer: None, reason }),
+        }
+    }
+
+    /// Whether the next work request is bare, if it has no buffer: it completes alone.
+    #[inline(always)]
+    fn may_be_bare(&self) -> bool {
+        !self.is_quiet && !self.in_flight.has_quiet()
+    }
+
+    /// Posts one that is bare and has no fence.
+    #[inline(always)]
+    fn post_bare(
+        &mut self,
+        post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
+    ) -> Result<Ticket, RefusedReason> {
+        let wr_id = self.in_flight.next_bare()?;
+        let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
+        post(sends, wr_id, WrFlags::SIGNALLED, &[])?;
+        Ok(self.in_flight.keep_bare(wr_id))
+    }
+    /// Posts the work request `wr_id` by `post`, with `elements`. Returns that, and whether it has a CQE of its own.
     #[inline(always)]
     fn post_elements(
         &mut self,
+        wr_id: Result<u64, PostError>,
         elements: &[DataSegment],
         post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
-    ) -> Result<bool, RefusedReason> {
-        let wr_id = self.in_flight.next(Side::Send)?;
+    ) -> Result<(u64, bool), RefusedReason> {
+        let wr_id = wr_id?;
         let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
         let completes = !self.is_quiet || !self.in_flight.may_be_quiet();
         post(sends, wr_id, signalled_if(completes) | self.in_flight.fence, elements)?;
         self.in_flight.fence = WrFlags::empty();
-        Ok(completes)
+        Ok((wr_id, completes))
     }
 
     /// As [`post`](Self::post), with all `buffers`, in this order. Empties `buffers`, if it succeeds.
@@ -146,7 +194,8 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
         post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
     ) -> Result<Ticket, RefusedReason> {
         let elements = segments(buffers)?;
-        let completes = self.post_elements(elements.as_slice(), post)?;
+        let wr_id = self.in_flight.next(Side::Send);
+        let (_, completes) = self.post_elements(wr_id, elements.as_slice(), post)?;
         Ok(self.in_flight.keep_all(Side::Send, buffers, completes))
     }
 
@@ -291,7 +340,7 @@ impl<S: Connected> ConnectionBatch<'_, S> {
     /// SEND of `data`, which is copied at once. Errors: [`Refused`].
     #[inline(always)]
     pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
-        self.post(None, |batch, id, flags, _| batch.send_inline(id, flags, data))
+        self.post_short(|batch, id, flags, _| batch.send_inline(id, flags, data))
     }
 
     /// SEND of `data`, which is copied at once, of which nothing comes back: it has no [`Done`](crate::queue::Done),
@@ -390,7 +439,7 @@ impl<S: Connected> ConnectionBatch<'_, S> {
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
     #[inline(always)]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.post(None, |batch, id, flags, _| batch.write_inline(id, flags, remote, data))
+        self.post_short(|batch, id, flags, _| batch.write_inline(id, flags, remote, data))
     }
 }
 

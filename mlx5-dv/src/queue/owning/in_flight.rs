@@ -1,6 +1,6 @@
 //! Buffers in flight.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -67,6 +67,10 @@ pub(super) const UNREPORTED: u64 = u64::MAX;
 
 /// The bit of a `wr_id` that says that a send keeps its buffer until it is asked for; the others are its slot.
 pub(super) const KEPT: u64 = 1 << 63;
+
+/// The bit of a `wr_id` that says that a send is bare: it completes alone and leaves no buffer, and so it has no slot,
+/// but is counted. It is in every ticket, and the `wr_id` is the ticket. No slot of a table has it.
+const BARE: u64 = 1 << 62;
 
 /// Most CQEs of unreported work requests in flight: completion queues have room for them beside those of the slots.
 pub(super) const UNREPORTED_CQES: u32 = 8;
@@ -255,6 +259,8 @@ struct Table {
     spare: Vec<u32>,
     depth: u32,
     open: Option<Open>,
+    /// Number of bare work requests: as many of the free slots are not for others.
+    bare: usize,
 }
 
 impl Table {
@@ -264,24 +270,46 @@ impl Table {
         let empty =
             |slot| Slot { ticket: Ticket::UNREPORTED, buffer: None, first: slot, next: slot, state: State::Free };
         let slots = (0..all).map(empty).collect();
-        Table { slots, free: (0..depth).rev().collect(), spare: (depth..all).rev().collect(), depth, open: None }
+        Table {
+            slots,
+            free: (0..depth).rev().collect(),
+            spare: (depth..all).rev().collect(),
+            depth,
+            open: None,
+            bare: 0,
+        }
     }
 
     /// Number of work requests.
     fn used(&self) -> usize {
-        self.depth as usize - self.free.len()
+        self.depth as usize - self.room()
+    }
+
+    /// Number of work requests that there is room for.
+    #[inline(always)]
+    fn room(&self) -> usize {
+        self.free.len() - self.bare
+    }
+
+    /// Whether there is room for a work request.
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.free.len() > self.bare
     }
 
     /// The slot, and `wr_id`, of the next work request.
     #[inline(always)]
     fn next(&self) -> Result<u64, PostError> {
-        Ok(u64::from(*self.free.last().ok_or(Full)?))
+        match self.free.last() {
+            Some(slot) if self.has_room() => Ok(u64::from(*slot)),
+            _ => Err(Full.into()),
+        }
     }
 
     /// As [`next`](Self::next), of one of up to `most` buffers that have a slot each: for as many as there is room.
     #[inline(always)]
     fn next_each(&self, most: usize) -> Result<(u64, usize), PostError> {
-        let count = most.min(self.free.len());
+        let count = most.min(self.room());
         let last = self.free.get(self.free.len() - count).ok_or(Full)?;
         Ok((u64::from(*last), count))
     }
@@ -355,7 +383,7 @@ impl Table {
 
     /// Returns all buffers and frees their slots.
     fn drain(&mut self) -> impl Iterator<Item = Buffer> {
-        self.open = None;
+        (self.open, self.bare) = (None, 0);
         let slots = 0..self.slots.len() as u32;
         slots.filter_map(|slot| self.take(slot)).filter_map(|entry| entry.buffer)
     }
@@ -453,7 +481,7 @@ impl InFlight {
     /// Tables for queues of a depth and a number of buffers of each work request.
     pub(super) fn of_several(sends: (u32, u16), receives: (u32, u16)) -> Self {
         let table = |(depth, sges)| Table::new(depth, sges);
-        let tickets = FIRST_TICKET.fetch_add(TICKETS, Ordering::Relaxed);
+        let tickets = BARE | (FIRST_TICKET.fetch_add(TICKETS, Ordering::Relaxed) % BARE);
         InFlight {
             sends: table(sends),
             receives: table(receives),
@@ -475,6 +503,22 @@ impl InFlight {
         }
     }
 
+    /// The `wr_id` of the next send, if it is a bare one. For one that completes, and while no quiet ones wait for
+    /// it ([`has_quiet`](Self::has_quiet)).
+    #[inline(always)]
+    pub(super) fn next_bare(&self) -> Result<u64, PostError> {
+        if self.sends.has_room() { Ok(self.tickets) } else { Err(Full.into()) }
+    }
+
+    /// What was posted with that `wr_id` is in flight.
+    #[inline(always)]
+    pub(super) fn keep_bare(&mut self, wr_id: u64) -> Ticket {
+        self.sends.bare += 1;
+        // Not by `ticket`, which would load it again.
+        self.tickets = wr_id + 1;
+        Ticket(wr_id)
+    }
+
     /// Whether the next send may be quiet: another, which completes, can follow.
     #[inline(always)]
     pub(super) fn may_be_quiet(&self) -> bool {
@@ -484,7 +528,7 @@ impl InFlight {
     /// As [`may_be_quiet`](Self::may_be_quiet), of one with `count` slots.
     #[inline(always)]
     pub(super) fn may_be_quiet_of(&self, count: usize) -> bool {
-        self.sends.free.len() > count
+        self.sends.room() > count
     }
 
     /// Whether the next work request that leaves nothing to return, of up to `wqebbs`, needs a CQE all the same, so
@@ -597,6 +641,7 @@ impl InFlight {
     }
 
     /// Whether quiet sends are in flight that no later one reports.
+    #[inline(always)]
     pub(super) fn has_quiet(&self) -> bool {
         self.sends.open.is_some()
     }
@@ -718,10 +763,24 @@ impl InFlight {
     #[inline(always)]
     pub(super) fn start_batch(&mut self) {
         if self.rung != self.tickets {
-            self.sends.drop_since(Ticket(self.rung));
-            self.receives.drop_since(Ticket(self.rung));
-            self.rung = self.tickets;
+            self.drop_unrung();
         }
+    }
+
+    /// Drops what was posted and never went to the card.
+    #[cold]
+    #[inline(never)]
+    fn drop_unrung(&mut self) {
+        let since = Ticket(self.rung);
+        let slots = self.sends.slots.iter().chain(&self.receives.slots);
+        let dropped = slots.filter(|place| place.state != State::Free && place.ticket >= since);
+        let have_slots: BTreeSet<Ticket> = dropped.map(|place| place.ticket).collect();
+        // The others are bare: each ticket is of one or the other.
+        let bare = (self.tickets - self.rung) as usize - have_slots.len();
+        self.sends.bare = self.sends.bare.saturating_sub(bare);
+        self.sends.drop_since(since);
+        self.receives.drop_since(since);
+        self.rung = self.tickets;
     }
 
     /// Ends a batch: what it posted went to the card.
@@ -750,7 +809,18 @@ impl InFlight {
     /// Removes a work request that completes alone and has one buffer at most; any other stays, and `None` is returned.
     #[inline(always)]
     pub(super) fn take_alone(&mut self, side: Side, wr_id: u64) -> Option<(Ticket, Option<Buffer>)> {
+        // A number beyond the slots is that of a bare send, or has `KEPT`: receives have no such numbers.
+        if side == Side::Send && wr_id >= self.sends.slots.len() as u64 {
+            return if wr_id < KEPT { Some((self.take_bare(wr_id), None)) } else { None };
+        }
         self.table(side).take_alone(wr_id)
+    }
+
+    /// Removes the bare send `wr_id`, which is retired: that it is removed once is the ring's doing.
+    #[inline(always)]
+    fn take_bare(&mut self, wr_id: u64) -> Ticket {
+        self.sends.bare = self.sends.bare.wrapping_sub(1);
+        Ticket(wr_id)
     }
 
     /// Completes the send `wr_id`, which succeeded, if there is nothing to report. Returns whether it did.
@@ -779,10 +849,10 @@ impl InFlight {
         C: AsRef<Completion> + From<Completion> + Copy,
     {
         let work = work_of(&result);
-        let (table, orphans) = self.table_and_orphans(work.side);
-        if let Some((ticket, buffer)) = table.take_alone(wr_id) {
+        if let Some((ticket, buffer)) = self.take_alone(work.side, wr_id) {
             return Ok(Done { ticket, buffer, result, part: WHOLE });
         }
+        let (table, orphans) = self.table_and_orphans(work.side);
         let mut group = Group::of((table, orphans), work, wr_id, result)?;
         let first = group.next(table).ok_or_else(|| RetireError::nothing_in_flight(work))?;
         while let Some(done) = group.next(table) {
@@ -1018,6 +1088,72 @@ mod tests {
     /// The place of `ticket` among those of its queue pair.
     fn nth(ticket: Ticket) -> u64 {
         ticket.0 % TICKETS
+    }
+
+    /// Posts a bare send; returns its `wr_id`.
+    fn post_bare(in_flight: &mut InFlight) -> u64 {
+        let wr_id = in_flight.next_bare().unwrap();
+        assert_eq!(in_flight.keep_bare(wr_id).number(), wr_id);
+        wr_id
+    }
+
+    #[test]
+    fn bare_sends_and_those_with_slots_share_the_depth() {
+        let mut in_flight = InFlight::new(3, 0);
+        let (first, slot, second) = (post_bare(&mut in_flight), post(&mut in_flight, true), post_bare(&mut in_flight));
+        assert!(in_flight.next_bare().is_err() && in_flight.next(Side::Send).is_err());
+        assert_eq!((in_flight.in_flight().0, in_flight.may_be_quiet()), (3, false));
+        assert!(in_flight.next_each(8).is_err(), "no room for frames");
+        let (ticket, buffer) = in_flight.take_alone(Side::Send, first).unwrap();
+        assert!(nth(ticket) == 0 && buffer.is_none());
+        // One place is free, for either.
+        assert_eq!(in_flight.next_each(8).unwrap().1, 1);
+        let again = post(&mut in_flight, true);
+        assert!(in_flight.next_bare().is_err());
+        assert_eq!(complete(&mut in_flight, second, flushed()), [(2, false)]);
+        assert_eq!(complete(&mut in_flight, slot, success()), [(1, true)]);
+        assert_eq!(complete(&mut in_flight, again, success()), [(3, true)]);
+        assert!(in_flight.is_empty());
+    }
+
+    #[test]
+    fn a_number_of_no_send_takes_nothing() {
+        let mut in_flight = InFlight::new(2, 2);
+        let bare = post_bare(&mut in_flight);
+        for wr_id in [0, 1, KEPT, KEPT | 1, UNREPORTED] {
+            assert!(in_flight.take_alone(Side::Send, wr_id).is_none(), "{wr_id:#x}");
+        }
+        assert!(in_flight.take_alone(Side::Receive, bare).is_none() && in_flight.done(bare, success()).is_ok());
+        assert!(in_flight.is_empty());
+    }
+
+    #[test]
+    fn nothing_of_a_forgotten_batch_is_in_flight() {
+        let mut in_flight = InFlight::new(8, 2);
+        in_flight.start_batch();
+        let (bare, slot) = (post_bare(&mut in_flight), post(&mut in_flight, true));
+        in_flight.end_batch();
+        in_flight.start_batch();
+        for _ in 0..2 {
+            post_bare(&mut in_flight);
+            post(&mut in_flight, true);
+        }
+        in_flight.keep_one(Side::Receive, None, true);
+        assert_eq!(in_flight.in_flight(), (6, 1));
+        // It is forgotten; then the first two complete, and another begins.
+        assert_eq!(complete(&mut in_flight, bare, success()), [(0, true)]);
+        in_flight.start_batch();
+        assert_eq!(in_flight.in_flight(), (1, 0));
+        assert_eq!(complete(&mut in_flight, slot, success()), [(1, true)]);
+        assert!(in_flight.is_empty());
+    }
+
+    #[test]
+    fn after_a_reset_no_bare_send_is_in_flight() {
+        let mut in_flight = InFlight::new(1, 0);
+        post_bare(&mut in_flight);
+        assert_eq!((in_flight.drain().count(), in_flight.is_empty()), (0, true));
+        post_bare(&mut in_flight);
     }
 
     #[test]

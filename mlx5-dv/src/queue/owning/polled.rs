@@ -1,7 +1,6 @@
 //! Work queues with a completion queue of their own.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use super::buffers::Buffers;
 use super::held::{EndpointDone, HeldBuffers};
 use super::in_flight::{Done, InFlight};
 use super::queues::{NoReceives, Retire, Wait};
-use super::work_queues::{Take, WorkQueues, return_taken};
+use super::work_queues::{Take, WorkQueues, if_taken};
 use crate::error::Error;
 use crate::objects::{Buffer, QueuePair};
 use crate::queue::completion::decode::{Completion, WorkError, decode, work_of};
@@ -53,39 +52,33 @@ impl<S: Service, R: Retire> Polled<S, R> {
     pub(super) fn poll(&mut self) -> Result<Option<Done>, RetireError> {
         // Most programs wait for nothing, and have none here.
         while self.met.is_empty() {
-            let Some(cqe) = self.cq.poll_entry() else { return Ok(None) };
-            let retired = return_taken!(
-                self.work,
-                cqe,
-                |(ticket, buffer), completion| Ok(Some(Done::of(ticket, buffer, Ok(completion)))),
-                |wr_id| self.work.in_flight.complete_silently(wr_id)
-            );
-            self.meet(retired, cqe)?;
+            let Some(cqe) = self.cq.peek_entry() else { return Ok(None) };
+            if_taken!(self.work, cqe, |taken, completion| {
+                self.cq.pass_entry();
+                match taken {
+                    Some((ticket, buffer)) => return Ok(Some(Done::of(ticket, buffer, Ok(completion)))),
+                    None => continue,
+                }
+            });
+            self.meet()?;
         }
         Ok(self.met.pop_front())
     }
 
-    /// Meets all that completes with `cqe`, whose work request has the `wr_id` if it is `retired`.
+    /// Meets all that completes with the next entry.
     #[cold]
     #[inline(never)]
-    fn meet(&mut self, retired: Option<u64>, cqe: Cqe) -> Result<(), RetireError> {
-        let first = self.finish(retired, decode(&cqe))?;
+    fn meet(&mut self) -> Result<(), RetireError> {
+        let Some(result) = self.cq.poll() else { return Ok(()) };
+        let first = self.finish(result)?;
         // Before those that completed with it: there were no others.
         first.into_iter().for_each(|first| self.met.push_front(first));
         Ok(())
     }
 
-    /// What completed with `result`, whose work request has the `wr_id` if it is `retired`: the first that is to be
-    /// reported. The others are met.
-    fn finish(
-        &mut self,
-        retired: Option<u64>,
-        result: Result<Completion, WorkError>,
-    ) -> Result<Option<Done>, RetireError> {
-        let wr_id = match retired {
-            Some(wr_id) => wr_id,
-            None => self.work.queues.retire(&work_of(&result))?,
-        };
+    /// What completed with `result`: the first that is to be reported. The others are met.
+    fn finish(&mut self, result: Result<Completion, WorkError>) -> Result<Option<Done>, RetireError> {
+        let wr_id = self.work.queues.retire(&work_of(&result))?;
         self.work.in_flight.complete(wr_id, result, &mut self.met)
     }
 
@@ -126,7 +119,7 @@ impl<S: Service, R: Retire> Wait for Polled<S, R> {
 
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
         while let Some(result) = self.cq.poll() {
-            if let Some(done) = self.finish(None, result)? {
+            if let Some(done) = self.finish(result)? {
                 return Ok(Some(done));
             }
         }
@@ -143,8 +136,8 @@ impl<S: Service, R: Retire> Polled<S, R, HeldBuffers> {
     #[inline(always)]
     pub(super) fn poll(&mut self) -> Result<Option<EndpointDone>, RetireError> {
         let Some(cqe) = self.cq.poll_entry() else { return Ok(None) };
-        let None = return_taken!(self.work, cqe, |wr_id, completion| {
-            Ok(Some(self.work.in_flight.done(wr_id, Ok(completion))))
+        if_taken!(self.work, cqe, |wr_id, completion| {
+            return Ok(Some(self.work.in_flight.done(wr_id, Ok(completion))));
         });
         self.work.finish(cqe).map(Some)
     }
@@ -159,17 +152,15 @@ impl<S: Service, R: Retire> Polled<S, R, HeldBuffers> {
 impl<S: Service, R: Retire> Take for WorkQueues<S, R, HeldBuffers> {
     /// The `wr_id`, of one that is retired: its buffer is still held.
     type Taken = u64;
-    /// All are taken.
-    type Retired = Infallible;
 
     #[inline(always)]
-    fn take_sent(&mut self, completion: &Completion) -> Result<u64, Option<Infallible>> {
-        self.queues.retire(&completion.work).map_err(|_| None)
+    fn take_sent(&mut self, completion: &Completion) -> Option<u64> {
+        self.queues.retire(&completion.work).ok()
     }
 
     #[inline(always)]
-    fn take_received(&mut self, completion: &Completion) -> Result<u64, Option<Infallible>> {
-        self.queues.retire(&completion.work).map_err(|_| None)
+    fn take_received(&mut self, completion: &Completion) -> Option<u64> {
+        self.queues.retire(&completion.work).ok()
     }
 }
 
@@ -198,8 +189,8 @@ impl<S: Service, R: Retire> Iterator for PolledBatch<'_, S, R> {
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let Some(cqe) = self.completions.next_entry() else { return None };
-        let None = return_taken!(self.work, cqe, |wr_id, completion| {
-            Some(Ok(self.work.in_flight.done(wr_id, Ok(completion))))
+        if_taken!(self.work, cqe, |wr_id, completion| {
+            return Some(Ok(self.work.in_flight.done(wr_id, Ok(completion))));
         });
         Some(self.work.finish(cqe))
     }

@@ -24,6 +24,8 @@ pub(super) const MOST_SKIPPED: usize = 1 << 16;
 pub(super) trait Retire {
     /// See [`SendQueue::retire`].
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError>;
+    /// As [`retire`](Self::retire), if `take` returns something for its `wr_id`; otherwise nothing changes.
+    fn retire_if<T>(&mut self, work: &Work, take: impl FnOnce(u64) -> Option<T>) -> Option<T>;
     /// Whether nothing is in flight.
     fn is_idle(&self) -> bool;
 }
@@ -32,6 +34,11 @@ impl<D: SendDoorbell, S: Service> Retire for SendQueue<D, S> {
     #[inline(always)]
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.retire(work)
+    }
+
+    #[inline(always)]
+    fn retire_if<T>(&mut self, work: &Work, take: impl FnOnce(u64) -> Option<T>) -> Option<T> {
+        self.retire_if(work, take)
     }
 
     fn is_idle(&self) -> bool {
@@ -43,6 +50,11 @@ impl<O: ReceiveRingOwner> Retire for ReceiveQueue<O> {
     #[inline(always)]
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.retire(work)
+    }
+
+    #[inline(always)]
+    fn retire_if<T>(&mut self, work: &Work, take: impl FnOnce(u64) -> Option<T>) -> Option<T> {
+        self.retire_if(work, take)
     }
 
     fn is_idle(&self) -> bool {
@@ -57,6 +69,11 @@ pub(super) enum NoReceives {}
 impl Retire for NoReceives {
     #[inline(always)]
     fn retire(&mut self, _: &Work) -> Result<u64, RetireError> {
+        match *self {}
+    }
+
+    #[inline(always)]
+    fn retire_if<T>(&mut self, _: &Work, _: impl FnOnce(u64) -> Option<T>) -> Option<T> {
         match *self {}
     }
 
@@ -86,6 +103,15 @@ impl<S: Retire, R: Retire> Queues<S, R> {
             Side::Receive => self.receive.as_mut().map(|queue| queue.retire(work)),
         };
         wr_id.unwrap_or_else(|| Err(RetireError::nothing_in_flight(*work)))
+    }
+
+    /// As [`retire`](Self::retire), if `take` returns something for its `wr_id`; otherwise nothing changes.
+    #[inline(always)]
+    pub(super) fn retire_if<T>(&mut self, work: &Work, take: impl FnOnce(u64) -> Option<T>) -> Option<T> {
+        match work.side {
+            Side::Send => self.send.as_mut()?.retire_if(work, take),
+            Side::Receive => self.receive.as_mut()?.retire_if(work, take),
+        }
     }
 
     /// Whether a work request may be in flight; `None` if there are no queues, which say nothing of that.

@@ -13,8 +13,8 @@ use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::{
-    AccessFlags, AddressPath, AnyDoorbell, Buffer, Copying, CqModeration, CqOptions, InitAttributes, MemoryRegion, Pd,
-    QpOptions, QueueCounter, QueuePair, RtrAttributes, RtsAttributes, Uar,
+    AccessFlags, AddressPath, AnyDoorbell, Buffer, Copying, CqModeration, CqOptions, DoorbellMode, InitAttributes,
+    MemoryRegion, Pd, QpOptions, QueueCounter, QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::receive::ReceiveQueue;
@@ -277,12 +277,12 @@ pub(super) fn local(qp: &QueuePair, options: &ConnectionOptions, psn: u32) -> Re
 }
 
 /// Connects `qp` to `peer`, INIT to RTR to RTS. Returns its send queue, if it has one.
-pub(super) fn connect<S: Connected>(
+pub(super) fn connect<D: DoorbellMode, S: Connected>(
     qp: &Arc<QueuePair>,
     options: &ConnectionOptions,
     psn: u32,
     peer: &Peer,
-) -> Result<Option<SendQueue<AnyDoorbell, S>>, Error> {
+) -> Result<Option<SendQueue<D, S>>, Error> {
     to_rts(qp, options, psn, peer)?;
     (options.send_depth > 0).then(|| qp.connected_send_queue("connect", "")).transpose()
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use mlx5_prm::values::QpState;
+use uar::SendDoorbell;
 
 use super::batch::{ConnectionBatch, ConnectionReceives};
 use super::buffers::Buffers;
 use super::in_flight::{InFlight, RefusedReason, Ticket};
 use super::queues::{NoReceives, Queues, Retire};
 use crate::error::Error;
-use crate::objects::{AnyDoorbell, Buffer, DestroyError, DoorbellKind, QueuePair};
-use crate::queue::completion::decode::{Completion, Work};
+use crate::objects::{AnyDoorbell, Buffer, DestroyError, DoorbellKind, OfOwner, QueuePair};
+use crate::queue::completion::decode::{Completion, Side};
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
 use crate::queue::send::service::Service;
@@ -20,24 +21,19 @@ use crate::queue::send::service::Service;
 /// Whoever drops it says first what becomes of the buffers: see [`abandon`](Self::abandon) and
 /// [`destroy`](Self::destroy).
 #[derive(Debug)]
-pub(super) struct WorkQueues<S: Service, R = NoReceives, B = InFlight> {
+pub(super) struct WorkQueues<S: Service, R = NoReceives, B = InFlight, D: SendDoorbell = AnyDoorbell> {
     /// The send queue exists while the queue pair is in RTS, the receive queue from INIT on; each only if its depth is
     /// not 0.
-    pub(super) queues: Queues<SendQueue<AnyDoorbell, S>, R>,
+    pub(super) queues: Queues<SendQueue<D, S>, R>,
     pub(super) qp: Arc<QueuePair>,
     /// After the queue pair, so that it is dropped later.
     pub(super) in_flight: B,
 }
 
-impl<S: Service, R: Retire, B: Buffers> WorkQueues<S, R, B> {
+impl<S: Service, R: Retire, B: Buffers, D: SendDoorbell> WorkQueues<S, R, B, D> {
     /// Those of `qp`, without queues yet.
     pub(super) fn new(qp: Arc<QueuePair>, in_flight: B) -> Self {
         WorkQueues { queues: Queues::none(), qp, in_flight }
-    }
-
-    /// How it rings the doorbell; `None` without a send queue.
-    pub(super) fn doorbell_kind(&self) -> Option<DoorbellKind> {
-        self.queues.send.as_ref().map(SendQueue::doorbell_kind)
     }
 
     /// Resets the queue pair, in any state. If that fails, nothing can be posted, and the buffers stay in flight.
@@ -79,11 +75,28 @@ impl<S: Service, R: Retire, B: Buffers> WorkQueues<S, R, B> {
     }
 }
 
+impl<S: Service, R, B> WorkQueues<S, R, B> {
+    /// How it rings the doorbell; `None` without a send queue.
+    pub(super) fn doorbell_kind(&self) -> Option<DoorbellKind> {
+        self.queues.send.as_ref().map(SendQueue::doorbell_kind)
+    }
+}
+
+impl<S: Service> WorkQueues<S, NoReceives, InFlight, OfOwner> {
+    /// Starts a batch of sends, which go to the card with one ring of `doorbell`, its owner's.
+    #[inline(always)]
+    pub(super) fn batch_by<'a>(&'a mut self, doorbell: &'a mut AnyDoorbell) -> ConnectionBatch<'a, S> {
+        let WorkQueues { queues, qp, in_flight } = self;
+        ConnectionBatch::new(qp, move || queues.send.as_mut().map(|queue| queue.batch_by(doorbell)), in_flight)
+    }
+}
+
 impl<S: Service, R> WorkQueues<S, R> {
     /// Starts a batch of sends, which go to the card with one doorbell.
     #[inline(always)]
     pub(super) fn batch(&mut self) -> ConnectionBatch<'_, S> {
-        ConnectionBatch::new(&self.qp, self.queues.send.as_mut(), &mut self.in_flight)
+        let WorkQueues { queues, qp, in_flight } = self;
+        ConnectionBatch::new(qp, move || queues.send.as_mut().map(SendQueue::batch), in_flight)
     }
 }
 
@@ -99,71 +112,54 @@ impl<S: Service> WorkQueues<S, ReceiveQueue> {
 pub(super) trait Take {
     /// What is taken out.
     type Taken;
-    /// A work request that was retired, but not taken out.
-    type Retired;
 
-    /// Takes the send of `completion`, which succeeded, if it completes alone. Otherwise returns how far it got.
-    fn take_sent(&mut self, completion: &Completion) -> Result<Self::Taken, Option<Self::Retired>>;
+    /// Takes the send of `completion`, which succeeded, if it completes alone. Otherwise nothing changes.
+    fn take_sent(&mut self, completion: &Completion) -> Option<Self::Taken>;
 
     /// The same, of a receive.
-    fn take_received(&mut self, completion: &Completion) -> Result<Self::Taken, Option<Self::Retired>>;
+    fn take_received(&mut self, completion: &Completion) -> Option<Self::Taken>;
 }
 
 /// Takes what completed with `$cqe` out of `$from`, which has [`Take`]. If that is a send or a receive that succeeded
-/// and completes alone, as nearly all do, the function that has this returns `$done`, made of what was taken and of the
-/// completion. A send of which nothing is to be reported, as `$silent` finds out, continues the function's loop.
-/// Otherwise the value is how far it got.
+/// and completes alone, as nearly all do, `$done` follows, of what was taken and of the completion, which leaves the
+/// function or goes on with its loop. Otherwise nothing has changed: it can be taken from the start, by a call, which
+/// is told nothing. What a call is told must be kept in registers or stored until then, by all.
 ///
 /// A macro, for the same reason that polls are inlined: no call gets the address of what they return, and it was in no
 /// other enum before. So it is never stored, and what the caller does not use is not even made. As the value of an
 /// inlined function it took a hub's poll 40 instructions more.
-macro_rules! return_taken {
-    (
-        $from:expr,
-        $cqe:expr,
-        |$taken:pat_param, $completion:ident| $done:expr
-        $(, |$retired:ident| $silent:expr)?
-    ) => {
+macro_rules! if_taken {
+    ($from:expr, $cqe:expr, |$taken:pat_param, $completion:ident| $done:expr) => {
         // Apart, so that each knows its side.
         if let Some($completion) = $crate::queue::completion::decode::decode_sent(&$cqe) {
-            match $from.take_sent(&$completion) {
-                Ok($taken) => return $done,
-                $(Err(Some($retired)) if $silent => continue,)?
-                Err(retired) => retired,
+            if let Some($taken) = $from.take_sent(&$completion) {
+                $done
             }
-        } else if let Some($completion) = $crate::queue::completion::decode::decode_received(&$cqe) {
-            match $from.take_received(&$completion) {
-                Ok($taken) => return $done,
-                Err(retired) => retired,
-            }
-        } else {
-            None
+        } else if let Some($completion) = $crate::queue::completion::decode::decode_received(&$cqe)
+            && let Some($taken) = $from.take_received(&$completion)
+        {
+            $done
         }
     };
 }
-pub(super) use return_taken;
-
-impl<S: Service, R: Retire> WorkQueues<S, R> {
-    /// Takes a work request that succeeded, if it completes alone. Otherwise returns its `wr_id`, if it was retired.
-    #[inline(always)]
-    fn take(&mut self, work: &Work) -> Result<(Ticket, Option<Buffer>), Option<u64>> {
-        let wr_id = self.queues.retire(work).map_err(|_| None)?;
-        self.in_flight.take_alone(work.side, wr_id).ok_or(Some(wr_id))
-    }
-}
+pub(super) use if_taken;
 
 impl<S: Service, R: Retire> Take for WorkQueues<S, R> {
-    type Taken = (Ticket, Option<Buffer>);
-    /// Its `wr_id`.
-    type Retired = u64;
+    /// `None` if the program gets nothing of it.
+    type Taken = Option<(Ticket, Option<Buffer>)>;
 
     #[inline(always)]
-    fn take_sent(&mut self, completion: &Completion) -> Result<Self::Taken, Option<u64>> {
-        self.take(&completion.work)
+    fn take_sent(&mut self, completion: &Completion) -> Option<Self::Taken> {
+        let WorkQueues { queues, in_flight, .. } = self;
+        queues.retire_if(&completion.work, |wr_id| match in_flight.take_alone(Side::Send, wr_id) {
+            None => in_flight.complete_silently(wr_id).then_some(None),
+            taken => Some(taken),
+        })
     }
 
     #[inline(always)]
-    fn take_received(&mut self, completion: &Completion) -> Result<Self::Taken, Option<u64>> {
-        self.take(&completion.work)
+    fn take_received(&mut self, completion: &Completion) -> Option<Self::Taken> {
+        let WorkQueues { queues, in_flight, .. } = self;
+        queues.retire_if(&completion.work, |wr_id| in_flight.take_alone(Side::Receive, wr_id).map(Some))
     }
 }

@@ -181,6 +181,17 @@ impl<O: ReceiveRingOwner> ReceiveQueue<O> {
         self.ring.retire(work, || self.object.takes_tags())
     }
 
+    /// As [`retire`](Self::retire), if `take` returns something for its `wr_id`; otherwise nothing changes.
+    #[inline(always)]
+    pub(in crate::queue) fn retire_if<T>(&mut self, work: &Work, take: impl FnOnce(u64) -> Option<T>) -> Option<T> {
+        let before = self.ring.retired;
+        let taken = take(self.retire(work).ok()?);
+        if taken.is_none() {
+            self.ring.retired = before;
+        }
+        taken
+    }
+
     /// Number of receives that can be posted now.
     pub fn free(&self) -> usize {
         self.capacity() - usize::from(self.ring.in_flight())

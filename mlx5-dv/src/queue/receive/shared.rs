@@ -80,16 +80,25 @@ impl SharedRing {
     /// See [`SharedReceiveQueue::retire`].
     #[inline(always)]
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        match self.retire_if(work, Some) {
+            Some(wr_id) => Ok(wr_id),
+            None => Err(RetireError::NotPosted { work: *work, srqn: self.srqn }),
+        }
+    }
+
+    /// See [`SharedReceiveQueue::retire_if`].
+    #[inline(always)]
+    fn retire_if<T>(&mut self, work: &Work, take: impl FnOnce(u64) -> Option<T>) -> Option<T> {
         let is_ours = work.side == Side::Receive && usize::from(work.index) < self.entries.len();
         let entry = self.entry(work.index.into());
         if !is_ours || !entry.is_posted {
-            return Err(RetireError::NotPosted { work: *work, srqn: self.srqn });
+            return None;
         }
-        entry.is_posted = false;
-        let wr_id = entry.wr_id;
+        let taken = take(entry.wr_id)?;
+        self.entry(work.index.into()).is_posted = false;
         self.last = self.last.wrapping_add(1);
         self.entry(self.last).place = work.index;
-        Ok(wr_id)
+        Some(taken)
     }
 }
 
@@ -159,6 +168,12 @@ impl SharedReceiveQueue {
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.ring.retire(work)
+    }
+
+    /// As [`retire`](Self::retire), if `take` returns something for its `wr_id`; otherwise nothing changes.
+    #[inline(always)]
+    pub(in crate::queue) fn retire_if<T>(&mut self, work: &Work, take: impl FnOnce(u64) -> Option<T>) -> Option<T> {
+        self.ring.retire_if(work, take)
     }
 
     /// Number of receives that can be posted now.

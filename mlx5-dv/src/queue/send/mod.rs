@@ -9,7 +9,7 @@ use mlx5_prm::wqe::WqeOpcode;
 use uar::{SendDoorbell, barrier};
 
 use crate::memory::DataSegment;
-use crate::objects::{AnyDoorbell, DoorbellKind, Leased, QueuePair, SendPermit, SendRingOwner};
+use crate::objects::{AnyDoorbell, DoorbellKind, Leased, OfOwner, QueuePair, SendPermit, SendRingOwner};
 use crate::queue::completion::decode::Work;
 use crate::queue::error::{Full, PostError, RetireError};
 
@@ -119,6 +119,14 @@ impl<S: Service> SendQueue<AnyDoorbell, S> {
     }
 }
 
+impl<S: Service> SendQueue<OfOwner, S> {
+    /// Starts a batch that rings by `doorbell`, which is of the UAR page of the queue's object.
+    #[inline(always)]
+    pub(in crate::queue) fn batch_by<'a, D: SendDoorbell>(&'a mut self, doorbell: &'a mut D) -> SendBatch<'a, D, S> {
+        SendBatch::new(&mut self.ring, &self.service, doorbell)
+    }
+}
+
 impl<D: SendDoorbell, S: Service> SendQueue<D, S> {
     /// The queue of `object` with the ring `ring`.
     pub(super) fn of(ring: SendRing, service: S, doorbell: Leased<D>, object: Arc<S::Object>) -> Self {
@@ -144,6 +152,17 @@ impl<D: SendDoorbell, S: Service> SendQueue<D, S> {
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.ring.retire(work)
+    }
+
+    /// As [`retire`](Self::retire), if `take` returns something for its `wr_id`; otherwise nothing changes.
+    #[inline(always)]
+    pub(super) fn retire_if<T>(&mut self, work: &Work, take: impl FnOnce(u64) -> Option<T>) -> Option<T> {
+        let before = self.ring.retired;
+        let taken = take(self.ring.retire(work).ok()?);
+        if taken.is_none() {
+            self.ring.retired = before;
+        }
+        taken
     }
 
     /// Index of the oldest WQE that is not retired.

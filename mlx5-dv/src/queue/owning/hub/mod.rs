@@ -7,30 +7,30 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_prm::cqe::Cqe;
 use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::values::QpState;
 
 use super::batch::{ConnectionBatch, alone};
 use super::in_flight::{Done, InFlight, Kept, Refused, RefusedReason, Ticket, UNREPORTED_CQES};
-use super::queues::MOST_SKIPPED;
+use super::queues::{MOST_SKIPPED, NoReceives};
 use super::receives::Receives;
 use super::setup::{self, Peer};
-use super::work_queues::{Take, WorkQueues, return_taken};
+use super::work_queues::{Take, WorkQueues, if_taken};
 use crate::access::AsyncEvents;
 use crate::deadline::Deadline;
 use crate::error::{Error, Invalid};
 use crate::memory::RemoteAddress;
 use crate::objects::{
-    Buffer, CqOptions, DestroyReason, DoorbellKind, ExclusiveRegion, InitAttributes, Pd, QpOptions, QpStatus,
-    QueuePair, Srq, SrqOptions, Uar,
+    AnyDoorbell, Buffer, CqOptions, DestroyReason, DoorbellKind, DoorbellMode, ExclusiveRegion, InitAttributes, Leased,
+    OfOwner, Pd, QpOptions, QpStatus, QueuePair, Srq, SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::{Completion, Side, WorkError, decode, user_index_of, work_of};
+use crate::queue::completion::decode::{Completion, Side, WorkError, user_index_of, work_of};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::shared::SharedReceiveQueue;
@@ -45,7 +45,7 @@ struct Member<C> {
     qpn: u32,
     psn: u32,
     /// With a send queue once it is connected.
-    work: WorkQueues<Messages>,
+    work: WorkQueues<Messages, NoReceives, InFlight, OfOwner>,
     /// Whether the card has reported its last receive (SRQ_LAST_WQE).
     has_ended: bool,
     /// Whether it may have, by an event that was lost.
@@ -53,9 +53,14 @@ struct Member<C> {
 }
 
 /// What a completion took out, of a connection.
-type Taken = (ConnectionId, Ticket, Option<Buffer>);
-/// A work request that is retired: its connection, if that is present, and its `wr_id`.
-type Retired = (Option<ConnectionId>, u64);
+pub(in crate::queue) struct Taken<C> {
+    id: ConnectionId,
+    /// That of the connection. A pointer: with a borrow of the members in what is returned, they could not be used
+    /// where nothing was taken.
+    context: NonNull<C>,
+    ticket: Ticket,
+    buffer: Option<Buffer>,
+}
 
 /// Hundreds of reliable connections on one thread, with a common UAR page, completion queue and shared receive queue.
 ///
@@ -69,6 +74,8 @@ type Retired = (Option<ConnectionId>, u64);
 /// A hub belongs to one thread at a time. Dropping it destroys its connections.
 pub struct Hub<C> {
     members: Members<Member<C>>,
+    /// Of all connections: they are on one thread, and need no lock.
+    doorbell: Leased<AnyDoorbell>,
     /// Keyed by queue pair number, for events.
     by_qpn: HashMap<u32, ConnectionId>,
     /// Completions polled while a connection left.
@@ -89,27 +96,28 @@ pub struct Hub<C> {
 }
 
 impl<C> Take for Hub<C> {
-    type Taken = Taken;
-    type Retired = Retired;
+    type Taken = Taken<C>;
 
     #[inline(always)]
-    fn take_sent(&mut self, completion: &Completion) -> Result<Taken, Option<Retired>> {
-        let (id, member) = self.members.find(completion.user_index).ok_or(None)?;
+    fn take_sent(&mut self, completion: &Completion) -> Option<Taken<C>> {
+        let (id, Member { work, context, .. }) = self.members.find(completion.user_index)?;
         // It checks the queue pair's number, too: the user index comes from the card and is not trusted.
-        match member.work.take_sent(completion) {
-            Ok((ticket, buffer)) => Ok((id, ticket, buffer)),
-            Err(retired) => Err(retired.map(|wr_id| (Some(id), wr_id))),
-        }
+        let send = work.queues.send.as_mut()?;
+        let (ticket, buffer) =
+            send.retire_if(&completion.work, |wr_id| work.in_flight.take_alone(Side::Send, wr_id))?;
+        Some(Taken { id, context: NonNull::from(context), ticket, buffer })
     }
 
     #[inline(always)]
-    fn take_received(&mut self, completion: &Completion) -> Result<Taken, Option<Retired>> {
-        let wr_id = self.shared.retire(&completion.work).map_err(|_| None)?;
-        let found = self.members.find(completion.user_index);
-        let (id, _) = found.filter(|(_, member)| member.qpn == completion.work.qpn).ok_or(Some((None, wr_id)))?;
-        let taken = self.receives.in_flight.take_alone(Side::Receive, wr_id);
-        let (ticket, buffer) = taken.ok_or(Some((Some(id), wr_id)))?;
-        Ok((id, ticket, buffer))
+    fn take_received(&mut self, completion: &Completion) -> Option<Taken<C>> {
+        let (id, Member { qpn, context, .. }) = self.members.find(completion.user_index)?;
+        if *qpn != completion.work.qpn {
+            return None;
+        }
+        let receives = &mut self.receives.in_flight;
+        let taken = self.shared.retire_if(&completion.work, |wr_id| receives.take_alone(Side::Receive, wr_id));
+        let (ticket, buffer) = taken?;
+        Some(Taken { id, context: NonNull::from(context), ticket, buffer })
     }
 }
 
@@ -137,7 +145,7 @@ impl<C> Hub<C> {
         let device = pd.device();
         setup::qp_options(&options.each, QpOptions::default()).check(device.caps())?;
         let events = device.async_events();
-        let uar = Uar::alloc_for_queues(device, options.each.copying)?;
+        let uar = Uar::alloc_for_one_queue(device, options.each.copying)?;
         let srq = Srq::create(pd, SrqOptions::default().wqes(options.receives))?;
         let shared = srq.receive_queue()?;
         let mut cq_options = CqOptions::default()
@@ -153,6 +161,7 @@ impl<C> Hub<C> {
         let buffer = |at: usize| region.buffer(at * options.message_bytes..(at + 1) * options.message_bytes);
         let mut hub = Hub {
             members: Members::new(options.connections),
+            doorbell: AnyDoorbell::of(&uar)?,
             by_qpn: HashMap::new(),
             deferred: VecDeque::with_capacity(at_once),
             later: VecDeque::with_capacity(at_once),
@@ -317,7 +326,7 @@ impl<C> Hub<C> {
 
     /// How its sends ring the doorbell; `None` before it is connected, and once it has left.
     pub fn doorbell_kind(&self, connection: ConnectionId) -> Option<DoorbellKind> {
-        self.members.get(connection)?.work.doorbell_kind()
+        self.members.get(connection)?.work.queues.send.as_ref().map(|_| self.doorbell.kind())
     }
 
     /// Queries its queue pair. Errors: [`Error::Command`], [`Error::Invalid`] if the connection has left.
@@ -329,7 +338,7 @@ impl<C> Hub<C> {
     /// too, that the hub has no call of its own for: atomics, fast registrations, memory windows.
     #[inline(always)]
     pub fn batch(&mut self, connection: ConnectionId) -> Option<ConnectionBatch<'_>> {
-        Some(self.members.get_mut(connection)?.work.batch())
+        Some(self.members.get_mut(connection)?.work.batch_by(self.doorbell.get()))
     }
 
     /// The buffer of a [kept send](ConnectionBatch::send_kept) of `connection`, once polls have met its completion;
@@ -407,14 +416,25 @@ impl<C> Hub<C> {
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<HubDone<'_, C>>, RetireError> {
         if self.deferred.is_empty() {
-            let Some(cqe) = self.cq.poll_entry() else { return Ok(None) };
-            let retired = return_taken!(self, cqe, |(id, ticket, buffer), completion| {
-                Ok(self.of(id, Done::of(ticket, buffer, Ok(completion))))
+            let Some(cqe) = self.cq.peek_entry() else { return Ok(None) };
+            if_taken!(self, cqe, |Taken { id, mut context, ticket, buffer }, completion| {
+                self.cq.pass_entry();
+                // SAFETY: it is of a member, of which nothing else has a reference, and which stays where it is while
+                // the hub is borrowed by what is returned.
+                let context = unsafe { context.as_mut() };
+                return Ok(Some(HubDone { connection: id, context, done: Done::of(ticket, buffer, Ok(completion)) }));
             });
-            self.defer(retired, cqe)?;
+            self.defer()?;
         }
-        let Some((id, done)) = self.deferred.pop_front() else { return Ok(None) };
+        let Some((id, done)) = self.next_deferred() else { return Ok(None) };
         Ok(self.of(id, done))
+    }
+
+    /// The first of what was deferred.
+    #[cold]
+    #[inline(never)]
+    fn next_deferred(&mut self) -> Option<(ConnectionId, Done)> {
+        self.deferred.pop_front()
     }
 
     /// `done` of the connection `id`, with its context.
@@ -424,17 +444,11 @@ impl<C> Hub<C> {
         Some(HubDone { connection: id, context: &mut member.context, done })
     }
 
-    /// Defers all that completes with `cqe`, of which the work request may be `retired`; if that is nothing, what the
-    /// card has completed next.
+    /// Defers all that the card has completed next.
     #[cold]
     #[inline(never)]
-    fn defer(&mut self, retired: Option<Retired>, cqe: Cqe) -> Result<(), RetireError> {
-        let result = decode(&cqe);
-        let next = match retired {
-            Some((connection, wr_id)) => self.complete(connection, wr_id, result)?,
-            None => self.finish(result)?,
-        };
-        let next = if next.is_none() { self.poll_card()? } else { next };
+    fn defer(&mut self) -> Result<(), RetireError> {
+        let next = self.poll_card()?;
         // Before those that completed with it.
         next.into_iter().for_each(|next| self.deferred.push_front(next));
         Ok(())
