@@ -323,6 +323,49 @@ fn two_programs_measure_together_and_both_report_the_same() {
     }
 }
 
+/// Each end says and hears what perftest's other end would. perftest itself is the judge in the lab's test `perf`.
+#[test]
+fn two_ends_measure_together_in_perftests_words() {
+    let card = Served::new();
+    for (arguments, at_client, at_server) in [
+        ("lat write -a -n 5", 23, 0),
+        ("lat send -a -n 5", 23, 0),
+        ("bw send -a -n 5 -b", 23, 23),
+        ("bw read -a -n 5", 23, 1),
+        ("bw write -a -n 5 -b", 23, 23),
+        ("bw write -n 200 -s 64 -b -q 2", 1, 1),
+        ("bw atomic -D 1 -f 0 -b", 1, 1),
+        ("bw send -D 1 -f 0 -s 64 -b -q 2", 1, 1),
+        ("bw send -D 1 -f 0 -s 64", 1, 0),
+        ("lat write -D 1 -f 0", 1, 0),
+        ("lat send -D 1 -f 0", 1, 0),
+        ("lat read -D 1 -f 0", 1, 0),
+    ] {
+        let port = free_port();
+        let server = card.end(0, &format!("{arguments} --perftest -p {port} --listen --json"));
+        let client = card.end(1, &format!("{arguments} --perftest -p {port} 127.0.0.1 --json"));
+        let ends = [(client.end(), at_client), (server.end(), at_server)];
+        let errors = ends.each_ref().map(|(end, _)| text(&end.stderr));
+        for (end, expected) in ends {
+            assert!(end.status.success(), "{arguments}: {errors:?}");
+            let report = json(&end);
+            let rows = report["results"].as_array().map_or(1, Vec::len);
+            assert_eq!(rows, expected, "{arguments}: {report}");
+        }
+    }
+}
+
+#[test]
+fn an_end_that_was_told_other_sizes_than_perftests_says_so() {
+    let (card, port) = (Served::new(), free_port());
+    let server = card.end(0, &format!("bw write -a -n 5 --perftest -p {port} --listen"));
+    let client = card.end(1, &format!("bw write -s 64 -n 5 --perftest -p {port} 127.0.0.1"));
+    let server = server.end();
+    let error = text(&server.stderr);
+    assert!(!server.status.success() && error.contains("5 messages of 64 bytes: give both ends the same"), "{error}");
+    assert!(!client.end().status.success());
+}
+
 /// The receives of `perf` have one buffer, as those of perftest.
 #[test]
 fn a_card_that_watches_receives_reports_a_buffer_that_is_posted_twice() {

@@ -90,9 +90,9 @@ pub struct Arguments {
     /// Connect the queue pairs by the RDMA connection manager; the ends agree over TCP as before.
     #[arg(short = 'R', long = "rdma_cm")]
     rdma_cm: bool,
-    /// The other end is perftest's program, such as ib_write_bw, with the same -s, -n, -c, -q and -R. What it sends is
-    /// counted, and not compared: perftest sends any bytes. One size, one direction, no warm-up.
-    #[arg(long, conflicts_with_all = ["all", "duration", "warm_up", "bidirectional"])]
+    /// The other end is perftest's program, such as ib_write_bw, with the same -s or -a, -n or -D, -b, -c, -q and -R.
+    /// What it sends is counted, and not compared: perftest sends any bytes. No warm-up; -D measures one size.
+    #[arg(long, conflicts_with = "warm_up")]
     pub perftest: bool,
     /// Index of the local GID, 0 to 255; `mlx5 info` lists them [default: 0; 1 with --ip].
     #[arg(short = 'x', long = "gid-index")]
@@ -488,6 +488,9 @@ impl Plan {
         if arguments.events && arguments.qp != 1 {
             return Err(usage("-e sleeps on one completion queue: use -q 1"));
         }
+        if arguments.perftest && arguments.all && arguments.duration.is_some() {
+            return Err(usage("-a, -D: perftest measures one size for a time, or a number of messages of all sizes"));
+        }
         for (flag, given) in [("-R", arguments.rdma_cm), ("--perftest", arguments.perftest)] {
             if given && arguments.host.is_none() && !arguments.listen {
                 return Err(usage(format!("{flag} connects two programs: a server (--listen) and a client (HOST)")));
@@ -658,6 +661,9 @@ mod tests {
         let gid = |line| plan(line).unwrap().gid_index;
         assert_eq!((gid("bw send"), gid("bw send -R --listen --ip 10.0.0.4/24,10.0.0.1")), (0, 1));
         assert_eq!(gid("bw send -R --listen --ip 10.0.0.4/24 -x 0"), 0);
+        for line in ["bw send -a -b --perftest --listen -R", "lat write -D 1 -f 0 --perftest host"] {
+            plan(line).expect(line);
+        }
         for line in ["bw write -r 1", "bw read -I 0 -o 4", "bw send -r 3 -I 4 --listen -p 7000", "bw write -D 5 -f 1"] {
             plan(line).expect(line);
         }
@@ -676,9 +682,9 @@ mod tests {
             ("lat atomic -c UC", "need reliable connections"),
             ("bw write -R", "-R connects two programs"),
             ("bw write --perftest", "--perftest connects two programs"),
-            ("bw write --perftest --listen -a", "cannot be used with"),
-            ("bw write --perftest --listen -b", "cannot be used with"),
-            ("bw write --perftest --listen -D 9", "cannot be used with"),
+            ("bw write --perftest --listen -a -D 9", "-a, -D: perftest measures one size for a time"),
+            ("bw atomic --perftest --listen -a", "has 8 bytes"),
+            ("lat send --perftest --listen -b", "-b makes no sense"),
             ("bw write --perftest --listen --warm-up 1", "cannot be used with"),
             ("bw write --listen --ip 10.0.0.4/24", "--rdma_cm"),
             ("bw write --listen -R --ip 10.0.0.4/24,10.0.1.1", "10.0.1.1 is no gateway"),

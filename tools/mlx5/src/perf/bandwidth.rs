@@ -39,6 +39,12 @@ pub struct Bandwidth<'a> {
     checks: bool,
     /// All warm-up messages have completed: counting starts with empty queues.
     warm: bool,
+    /// Runs for a time with perftest's end.
+    timed: bool,
+    /// perftest's end stops by its own clock, and this one by its clock alone: what is in flight may never complete.
+    stops: bool,
+    /// What comes is measured, too: neither end tells the other what it has sent.
+    measures_both: bool,
     /// Time is up: only messages up to the next signaled one are still posted.
     over: bool,
     timing: Timing,
@@ -49,8 +55,11 @@ impl<'a> Bandwidth<'a> {
         let goal = Goal::from(plan.agreed.amount);
         let sends = role == Role::Client || plan.agreed.both_ways;
         let count = qps.len();
+        let operation = plan.agreed.operation;
+        let timed = plan.perftest && matches!(goal, Goal::Time { .. });
+        let stops = timed && operation == Operation::Send;
         Bandwidth {
-            operation: plan.agreed.operation,
+            operation,
             role,
             sends,
             hears: role == Role::Server || plan.agreed.both_ways,
@@ -63,10 +72,17 @@ impl<'a> Bandwidth<'a> {
             came: 0,
             checks: !plan.perftest,
             warm: !matches!(goal, Goal::Messages { warm_up: 1.., .. }),
+            timed,
+            stops,
+            measures_both: stops && plan.agreed.both_ways,
             over: false,
             timing: Timing::new(goal, count, sends && plan.looks_for_peak()),
             qps,
         }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.timing.begin();
     }
 
     #[inline(always)]
@@ -80,6 +96,9 @@ impl<'a> Bandwidth<'a> {
         }
         if !self.warm {
             self.warm = self.progress.iter().all(|one| one.left == self.target(*one));
+        }
+        if !moved && self.stops {
+            self.over |= self.timing.is_over();
         }
         Ok(moved)
     }
@@ -124,7 +143,12 @@ impl<'a> Bandwidth<'a> {
         for taken in 0..AT_ONCE {
             match self.qps[qp].poll()? {
                 None => return Ok(taken > 0),
-                Some(Event::Received) => self.came += 1,
+                Some(Event::Received) => {
+                    self.came += 1;
+                    if self.measures_both {
+                        self.over |= self.timing.left(0, 1);
+                    }
+                }
                 Some(Event::Sent(up_to)) => {
                     let before = std::mem::replace(&mut self.progress[qp].left, up_to);
                     self.over |= self.timing.left(before, up_to);
@@ -136,6 +160,7 @@ impl<'a> Bandwidth<'a> {
 
     pub(super) fn is_done(&self) -> bool {
         !self.sends
+            || self.stops && self.over
             || self.warm && self.progress.iter().all(|one| one.left == one.posted && one.posted == self.target(*one))
     }
 
@@ -166,6 +191,9 @@ impl<'a> Bandwidth<'a> {
                 false if self.hears => qp.check(size, from, false)?,
                 _ => {}
             }
+        }
+        if self.sends && self.timed && self.timing.counted == 0 {
+            return Err("no message was measured: give both ends the same -D and -f, and more time".into());
         }
         Ok(self.sends.then(|| Measured::Bandwidth(self.timing.rates(self.size))))
     }
@@ -200,6 +228,18 @@ impl Timing {
         Timing { clock, goal, qps: qps as u64, start, first: None, last: start, counted: 0, posted, completed }
     }
 
+    /// Starts the clock again.
+    fn begin(&mut self) {
+        self.start = self.clock.raw();
+        self.last = self.start;
+    }
+
+    /// Whether the time of a timed run is up.
+    fn is_over(&self) -> bool {
+        matches!(self.goal, Goal::Time { end, .. }
+            if self.clock.delta_as_nanos(self.start, self.clock.raw()) >= end)
+    }
+
     /// Records that message `number` and maybe more are about to be posted. Timed runs look at completions alone.
     #[inline(always)]
     fn posting(&mut self, number: u64) {
@@ -214,7 +254,7 @@ impl Timing {
         }
     }
 
-    /// Records that messages `before..up_to` have completed. Returns whether time is up.
+    /// Records that messages `before..up_to` have completed, or that as many have come. Returns whether time is up.
     #[inline(always)]
     fn left(&mut self, before: u64, up_to: u64) -> bool {
         let now = self.clock.raw();

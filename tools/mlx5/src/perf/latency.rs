@@ -26,6 +26,11 @@ pub struct Latency<'a> {
     /// Whether the other end sends what can be checked.
     checks: bool,
     goal: Goal,
+    /// When this client stops by its clock alone, in nanoseconds since the start: perftest's server stops by its own,
+    /// and leaves the last message without an answer. Before the first it prepares itself: the clock starts with it.
+    stops: Option<u64>,
+    /// Whether that clock runs.
+    is_begun: bool,
     /// Messages posted.
     sent: u64,
     /// Messages that have completed: their buffer may be overwritten.
@@ -45,6 +50,7 @@ impl<'a> Latency<'a> {
         let qp = lanes.first_mut().ok_or("no queue pair to measure with")?;
         let clock = Clock::new();
         let start = clock.raw();
+        let goal = plan.agreed.amount.into();
         Ok(Latency {
             qp,
             operation: plan.agreed.operation,
@@ -53,7 +59,12 @@ impl<'a> Latency<'a> {
             is_first: (role == Role::Client) != (plan.perftest && plan.agreed.operation == Operation::Write),
             size,
             checks: !plan.perftest,
-            goal: plan.agreed.amount.into(),
+            goal,
+            stops: match goal {
+                Goal::Time { end, .. } if plan.perftest && role == Role::Client => Some(end),
+                _ => None,
+            },
+            is_begun: false,
             sent: 0,
             left: 0,
             came: 0,
@@ -63,6 +74,12 @@ impl<'a> Latency<'a> {
             last: start,
             times: Histogram::new_with_bounds(1, LONGEST, DIGITS)?,
         })
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.start = self.clock.raw();
+        self.last = self.start;
+        self.is_begun = self.operation.fetches() || self.came > 0;
     }
 
     #[inline(always)]
@@ -78,9 +95,18 @@ impl<'a> Latency<'a> {
             self.came += u64::from(came);
             moved |= came;
         }
+        if self.stops.is_some() && self.came == 1 && !self.is_begun {
+            self.begin();
+        }
         if self.left == self.sent && self.may_send() {
             self.send()?;
             moved = true;
+        }
+        if !moved
+            && self.is_begun
+            && let Some(end) = self.stops
+        {
+            self.over |= self.clock.delta_as_nanos(self.start, self.clock.raw()) >= end;
         }
         Ok(moved)
     }
@@ -136,7 +162,8 @@ impl<'a> Latency<'a> {
             Goal::Messages { warm_up, all } => (self.sent > warm_up, self.sent == all),
             Goal::Time { from, to, end } => {
                 let at = self.clock.delta_as_nanos(self.start, now);
-                (self.sent > 0 && (from..to).contains(&at), at >= end)
+                let is_whole = self.stops.is_none() || self.operation.fetches() || self.came > 1;
+                (self.sent > 0 && is_whole && (from..to).contains(&at), at >= end)
             }
         };
         if counts {
@@ -146,7 +173,7 @@ impl<'a> Latency<'a> {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        let idle = self.left == self.sent;
+        let idle = self.left == self.sent || self.stops.is_some();
         idle && (self.over || self.role == Role::Server)
     }
 
@@ -181,7 +208,7 @@ impl<'a> Latency<'a> {
         }
         let ways = if self.operation.fetches() { 1 } else { 2 };
         let mut row = Latencies::of(self.size, &self.times, ways)?;
-        if !self.is_first && self.role == Role::Client {
+        if !self.is_first && self.role == Role::Client && self.stops.is_none() {
             // Nothing answers the last message. perftest, too, has one time less, and counts messages.
             row.iterations = self.sent;
         }

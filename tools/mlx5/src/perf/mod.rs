@@ -19,6 +19,7 @@ mod progress;
 mod remote;
 mod report;
 mod run;
+mod talk;
 mod test_qp;
 mod with_perftest;
 

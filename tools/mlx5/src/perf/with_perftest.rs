@@ -4,32 +4,42 @@
 //! client says first, and the server answers with its own: over TCP, or with `-R` on a queue pair of its own. With `-R`
 //! all connections are the connection manager's, on one port; the server takes those under test as they come, and ends
 //! them.
+//!
+//! Of several sizes (`-a`) those of sends are begun and ended together; so is each size if both ends send (`-b`), which
+//! then tell each other their results. Otherwise the client alone knows where one size ends. In a timed run (`-D`) each
+//! end stops by its own clock, which a server of sends starts at the first message: what is in flight then may get no
+//! answer, and sends no receive. The order of perftest 25.01 and 26.01 is the same.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::cell::Cell;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mlx5_dv::Device;
 use mlx5_open::rendezvous::{self, Listener};
-use mlx5_open::watchdog::Lost;
-use mlx5_prm::values::PathMtu;
-use mlx5_tools::perftest::{self, Keys, Rates};
+use mlx5_open::watchdog::SILENCE;
+use mlx5_tools::perftest::{Keys, Rates};
 
 use super::arguments::{Amount, Operation, Plan, Test};
 use super::control::Control;
-use super::other_end::{OtherEnd, PATIENCE, has_message, reach, run_until};
+use super::other_end::{OtherEnd, PATIENCE, reach, run_until};
 use super::platform::Platform;
 use super::progress::Progress;
 use super::report::{Bandwidths, Measured, Table};
 use super::run::Run;
+use super::talk::{Talk, Way};
 use super::test_qp::{Role, TestQp, check_count, test_qps};
 use crate::output::{self, Failure};
 
-/// Largest page of a host: perftest's small messages wander over one.
-const LARGEST_PAGE: u32 = 1 << 24;
-/// Bytes of a cache line, for perftest's steps within a page.
-const CACHE_LINE: u32 = 64;
+/// How long an end may take to go whose time is up.
+const FAREWELL: Duration = Duration::from_secs(10);
+/// A client who measures the latency of writes, and whose time should be up, has stopped if it writes nothing for so
+/// long. With `-R` nothing else tells.
+const QUIET: Duration = Duration::from_millis(500);
+/// How many times as long as this end the other one may take for the same.
+const SLOWER: u32 = 10;
+/// Turns between two looks at the clock for it.
+const LOOK_EVERY: u32 = 1 << 8;
 
 /// What an end knows when both are about to measure.
 struct Session<'a> {
@@ -114,17 +124,17 @@ impl Session<'_> {
             self.meet(&mut qps)?;
         }
         self.connect(&mut qps)?;
+        let role = self.talk.role;
         table.begin(&self.plan, std::slice::from_ref(ours))?;
-        let row = match self.talk.role {
-            Role::Client => Some(self.call(&mut qps, table.gbits)?),
-            Role::Server => self.serve(&mut qps, table.gbits)?,
-        };
-        row.iter().try_for_each(|row| table.row(row))?;
+        if self.plan.agreed.operation != Operation::Send {
+            self.talk.sync()?;
+        }
+        let rows = if self.rests() { self.rest(&mut qps, table)? } else { self.measure_sizes(&mut qps, table)? };
         if let Way::Queue(mut control) = self.talk.way {
-            control.managed.end_as(self.talk.role == Role::Server)?;
+            control.managed.end_as(role == Role::Server)?;
             control.end();
         }
-        Ok((self.plan, row.into_iter().collect()))
+        Ok((self.plan, rows))
     }
 
     /// Connects the queue pairs by the connection manager.
@@ -162,253 +172,212 @@ impl Session<'_> {
         self.talk.all_keys(&ours).map(drop)
     }
 
-    /// Measures, as the client.
-    fn call(&mut self, qps: &mut [TestQp], gbits: bool) -> Result<Measured, Failure> {
-        let (device, plan, size) = (self.device, &self.plan, self.plan.agreed.largest());
-        let mut run = Run::new(qps, plan, size, Role::Client)?;
-        self.talk.sync()?;
-        let mut progress = Progress::new(plan);
-        progress.begin(size);
-        let spoken = run_until(&mut run, device, plan, &mut self.talk, |run| {
-            progress.set(run.count());
-            run.is_done()
-        })?;
-        if spoken {
-            return Err("perftest said something in the middle of the measurement".into());
+    /// Whether the card of this end does all: the client alone measures, what needs no answer.
+    fn rests(&self) -> bool {
+        let agreed = &self.plan.agreed;
+        let answers = agreed.operation == Operation::Send || self.writes_back() || agreed.both_ways;
+        self.talk.role == Role::Server && !answers
+    }
+
+    /// Whether the latency of writes is measured: the one test at whose end nothing is said.
+    fn writes_back(&self) -> bool {
+        self.plan.agreed.test == Test::Lat && self.plan.agreed.operation == Operation::Write
+    }
+
+    /// The whole time of a timed run.
+    fn time(&self) -> Option<Duration> {
+        match self.plan.agreed.amount {
+            Amount::Messages { .. } => None,
+            Amount::Time { total, .. } => Some(total),
         }
-        let row = run.end()?.ok_or("the client measured nothing")?;
-        match (&row, ending(plan)) {
-            (_, Ending::None) => {}
-            (Measured::Bandwidth(rates), Ending::Rates) => {
-                self.talk.sync()?;
-                let rates = rates.rates(gbits);
-                // perftest counts those of all queue pairs.
-                let iterations = rates.iterations * plan.agreed.qps as u64;
-                self.talk.rates(Rates { iterations, ..rates })?;
-                self.talk.sync()?;
+    }
+
+    /// Waits while the client measures all sizes. Of a bandwidth it tells the result, which of several is the last.
+    fn rest(&mut self, qps: &mut [TestQp], table: Table) -> Result<Vec<Measured>, Failure> {
+        let size = self.plan.agreed.largest();
+        let mut run = Run::new(qps, &self.plan, size, Role::Server)?;
+        run_until(&mut run, self.device, &self.plan, &mut self.talk, |_| false)?;
+        self.talk.sync()?;
+        if self.plan.agreed.test == Test::Lat {
+            output::note("the client has measured; it has the figures");
+            return Ok(Vec::new());
+        }
+        let nothing = Rates { size: size as u64, iterations: 0, peak: 0.0, average: 0.0, message_rate: 0.0 };
+        let row = self.exchange(nothing, table.gbits)?;
+        table.row(&row)?;
+        self.talk.sync()?;
+        Ok(vec![row])
+    }
+
+    /// Measures each size, or answers.
+    fn measure_sizes(&mut self, qps: &mut [TestQp], table: Table) -> Result<Vec<Measured>, Failure> {
+        let measures = self.talk.role == Role::Client || self.plan.agreed.both_ways;
+        let mut progress = measures.then(|| Progress::new(&self.plan));
+        let mut rows = Vec::new();
+        for size in self.plan.agreed.sizes.clone() {
+            progress.iter_mut().for_each(|progress| progress.begin(size));
+            let row = self.one_size(qps, size, progress.as_ref(), table.gbits)?;
+            if let (Some(row), Some(progress)) = (row, &progress) {
+                progress.aside(|| table.row(&row))?;
+                rows.push(row);
             }
-            _ => self.talk.sync()?,
+        }
+        self.end(rows.last(), table.gbits)?;
+        if !measures {
+            output::note("all of the client's messages have come; it has the figures");
+        }
+        Ok(rows)
+    }
+
+    /// Measures one size, or answers. What has receives is begun by both ends at once, as are both directions.
+    fn one_size(
+        &mut self,
+        qps: &mut [TestQp],
+        size: usize,
+        progress: Option<&Progress>,
+        gbits: bool,
+    ) -> Result<Option<Measured>, Failure> {
+        let mut run = Run::new(qps, &self.plan, size, self.talk.role)?;
+        let (several, timed) = (self.plan.agreed.sizes.len() > 1, self.time().is_some());
+        let (sends, both_ways) = (self.plan.agreed.operation == Operation::Send, self.plan.agreed.both_ways);
+        if sends || both_ways {
+            self.talk.sync()?;
+        }
+        run.begin();
+        let begin = Instant::now();
+        self.run(&mut run, progress)?;
+        // The other end began when this one did, but may be slower.
+        self.talk.patience = Some(SILENCE + SLOWER * begin.elapsed());
+        let mut row = run.end()?;
+        if both_ways && several && !sends {
+            self.talk.sync()?;
+        }
+        // In a timed run both ends count what each sends, and say nothing of it.
+        if let Some(Measured::Bandwidth(ours)) = row.take_if(|_| both_ways && !(sends && timed)) {
+            let theirs = self.exchange(self.rates(&ours, gbits), gbits)?;
+            row = Some(Measured::Bandwidth(ours).and(Some(theirs)));
+        }
+        if sends && several && self.plan.agreed.test != Test::Lat {
+            self.talk.sync()?;
         }
         Ok(row)
     }
 
-    /// Serves what the client measures. Returns what it says that it measured, if it says so.
-    fn serve(&mut self, qps: &mut [TestQp], gbits: bool) -> Result<Option<Measured>, Failure> {
-        let (device, plan, agreed) = (self.device, &self.plan, &self.plan.agreed);
-        let size = agreed.largest();
-        let mut run = Run::new(qps, plan, size, Role::Server)?;
-        self.talk.sync()?;
-        run_until(&mut run, device, plan, &mut self.talk, |run| run.has_served())?;
-        let has_served = run.has_served();
-        run.end()?;
-        match ending(plan) {
-            Ending::Rates => {
-                self.talk.sync()?;
-                let nothing = Rates { size: size as u64, iterations: 0, peak: 0.0, average: 0.0, message_rate: 0.0 };
-                let rates = self.talk.rates(nothing)?;
-                self.talk.sync()?;
-                return Ok(Some(Measured::Bandwidth(measured(&self.plan, rates, gbits)?)));
-            }
-            // The card alone has served reads and atomics.
-            _ if agreed.operation.fetches() => self.talk.sync()?,
-            _ if !has_served => {
-                return Err("perftest ended before all messages had come: give both ends the same -n and -s".into());
-            }
-            Ending::Sync => self.talk.sync()?,
-            Ending::None => {}
+    /// Runs until this end has done its part.
+    fn run(&mut self, run: &mut Run, progress: Option<&Progress>) -> Result<(), Failure> {
+        let (role, time, agreed) = (self.talk.role, self.time(), &self.plan.agreed);
+        let (sends, both_ways) = (agreed.operation == Operation::Send, agreed.both_ways);
+        if let (Role::Server, true, Some(time)) = (role, self.writes_back(), time) {
+            return self.write_back(run, time);
         }
-        output::note("all of the client's messages have come; it has the figures");
-        Ok(None)
-    }
-}
-
-/// What is said behind a measurement.
-enum Ending {
-    None,
-    Sync,
-    /// The client's results, between two syncs.
-    Rates,
-}
-
-fn ending(plan: &Plan) -> Ending {
-    match (plan.agreed.test, plan.agreed.operation) {
-        (Test::Lat, Operation::Write) => Ending::None,
-        (Test::Lat, _) | (_, Operation::Send) => Ending::Sync,
-        _ => Ending::Rates,
-    }
-}
-
-/// The client's results, if they are of as many messages of as many bytes as this end was told.
-fn measured(plan: &Plan, rates: Rates, gbits: bool) -> Result<Bandwidths, Failure> {
-    let (size, qps) = (plan.agreed.largest(), plan.agreed.qps as u64);
-    let told = matches!(plan.agreed.amount, Amount::Messages { counted, .. } if rates.iterations == counted * qps);
-    if !told || rates.size != size as u64 {
-        let Rates { size, iterations, .. } = rates;
-        let error =
-            format!("perftest sent {iterations} messages of {size} bytes: give both ends the same -n, -s and -q");
-        return Err(error.into());
-    }
-    let unit = if gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
-    let peak = (rates.peak > 0.0).then(|| rates.peak * unit / size as f64);
-    Ok(Bandwidths::of(size, rates.iterations / qps, rates.message_rate * 1e6, peak))
-}
-
-/// How the ends talk.
-enum Way {
-    Tcp(TcpStream),
-    /// With `-R`.
-    Queue(Box<Control>),
-}
-
-/// The conversation.
-struct Talk {
-    way: Way,
-    role: Role,
-    /// The other end's version, once it is known.
-    version: f64,
-    /// Those of the first queue pair, once it is connected.
-    first: Keys,
-}
-
-impl OtherEnd for Talk {
-    fn has_message(&mut self) -> Result<bool, Failure> {
-        match &mut self.way {
-            Way::Tcp(stream) => Ok(has_message(stream)?),
-            Way::Queue(control) => control.has_message(),
-        }
-    }
-
-    fn stream(&self) -> Option<&TcpStream> {
-        match &self.way {
-            Way::Tcp(stream) => Some(stream),
-            Way::Queue(_) => None,
-        }
-    }
-}
-
-impl Talk {
-    fn new(way: Way, role: Role) -> Self {
-        let first = Keys { gid: Some([0; 16]), ..Keys::default() };
-        Talk { way, role, version: perftest::VERSION, first }
-    }
-
-    fn read<const N: usize>(&mut self) -> Result<[u8; N], Failure> {
-        match &mut self.way {
-            Way::Tcp(stream) => {
-                let mut bytes = [0; N];
-                fill(stream, &mut bytes)?;
-                Ok(bytes)
+        let is_over = |run: &Run| {
+            progress.iter().for_each(|progress| progress.set(run.count()));
+            match role {
+                Role::Server if !both_ways => run.has_served(),
+                _ if both_ways && sends && time.is_none() => run.is_done() && run.has_served(),
+                _ => run.is_done(),
             }
-            Way::Queue(control) => {
-                let bytes = control.read()?;
-                let wrong = || format!("perftest sent {} bytes instead of {N}: is it of the same test?", bytes.len());
-                Ok(bytes.as_slice().try_into().map_err(|_| wrong())?)
+        };
+        while run_until(run, self.device, &self.plan, &mut self.talk, is_over)? {
+            match role {
+                Role::Client => return Err("perftest said something in the middle of the measurement".into()),
+                // The client is done with its own part.
+                Role::Server if both_ways && !sends => {}
+                Role::Server if time.is_some() => return Ok(()),
+                Role::Server if both_ways && run.has_served() => {}
+                Role::Server => {
+                    let error = "perftest ended before all messages had come: give both ends the same -n, and -s or -a";
+                    return Err(error.into());
+                }
             }
         }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        match &mut self.way {
-            Way::Tcp(stream) => {
-                stream.write_all(bytes).map_err(|error| format!("cannot write to the other end: {error}").into())
-            }
-            Way::Queue(control) => control.write(bytes),
-        }
-    }
-
-    /// One word each way.
-    fn exchange<const N: usize>(&mut self, ours: [u8; N]) -> Result<[u8; N], Failure> {
-        if self.role == Role::Client {
-            self.write(&ours)?;
-            return self.read();
-        }
-        let theirs = self.read()?;
-        self.write(&ours)?;
-        Ok(theirs)
-    }
-
-    fn versions(&mut self) -> Result<(), Failure> {
-        let theirs = perftest::parse_version(&self.exchange(perftest::version())?)?;
-        if theirs < perftest::OLDEST {
-            return Err(format!("perftest {theirs} is too old: {} is the oldest", perftest::OLDEST).into());
-        }
-        self.version = theirs;
         Ok(())
     }
 
-    /// The plan with what both ends can: the larger page, the smaller path MTU.
-    fn agree(&mut self, plan: &Plan) -> Result<Plan, Failure> {
-        let page = u32::from_be_bytes(self.exchange(u32::try_from(plan.slot_unit)?.to_be_bytes())?);
-        if !page.is_power_of_two() || page > LARGEST_PAGE {
-            return Err(format!("the other end's pages have {page} bytes, which is no page's size").into());
-        }
-        self.exchange(CACHE_LINE.to_be_bytes())?;
-        let ours = plan.path_mtu.number() as u8;
-        let mtu = perftest::parse_mtu(self.exchange(perftest::mtu(ours))?)?.min(ours);
-        let mut plan = plan.clone();
-        plan.slot_unit = plan.slot_unit.max(page as usize);
-        plan.path_mtu = PathMtu::from_number(mtu.into());
-        plan.agreed.mtu = 128 << mtu;
-        Ok(plan)
-    }
-
-    fn say(&mut self, keys: &Keys) -> Result<(), Failure> {
-        let bytes = match self.way {
-            Way::Tcp(_) => keys.to_bytes(),
-            Way::Queue(_) => keys.to_structure(self.version),
+    /// Writes back for a time. perftest's client stops, and says nothing: over TCP it exits, with `-R` it waits for
+    /// the end of its connections. Its clock begins before its first message.
+    fn write_back(&mut self, run: &mut Run, time: Duration) -> Result<(), Failure> {
+        let (turns, begun, last) = (Cell::new(0_u32), Cell::new(None), Cell::new((0, Instant::now())));
+        let is_up = |time: Duration| begun.get().is_some_and(|begun: Instant| begun.elapsed() >= time);
+        let is_over = |run: &Run| {
+            turns.set(turns.get().wrapping_add(1));
+            if !turns.get().is_multiple_of(LOOK_EVERY) {
+                return false;
+            }
+            let (count, since) = last.get();
+            if count != run.count() {
+                last.set((run.count(), Instant::now()));
+                // The second answers the client's first.
+                begun.set(begun.get().or_else(|| (run.count() > 1).then(Instant::now)));
+                return false;
+            }
+            is_up(time) && since.elapsed() >= QUIET
         };
-        self.write(&bytes)
+        match run_until(run, self.device, &self.plan, &mut self.talk, is_over) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err("perftest said something in the middle of the measurement".into()),
+            // What a client who has exited no longer took has failed.
+            Err(_) if !self.plan.agreed.rdma_cm && is_up(time / 2) && self.is_left() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
-    fn hear(&mut self) -> Result<Keys, Failure> {
-        let stream = match &mut self.way {
-            Way::Tcp(stream) => stream,
-            Way::Queue(control) => return Ok(Keys::parse_structure(&control.read()?)?),
+    /// Waits until the other end has closed the connection. Returns whether it has.
+    fn is_left(&mut self) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < FAREWELL {
+            if self.talk.has_message().is_err() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// What is said behind all sizes.
+    fn end(&mut self, last: Option<&Measured>, gbits: bool) -> Result<(), Failure> {
+        let one_way = self.talk.role == Role::Client && !self.plan.agreed.both_ways;
+        match last {
+            // The queue pair answers the other end's card until its time, too, is up.
+            _ if self.writes_back() => {
+                if self.time().is_some() && !self.plan.agreed.rdma_cm {
+                    self.is_left();
+                }
+                return Ok(());
+            }
+            Some(Measured::Bandwidth(row)) if one_way && self.plan.agreed.operation != Operation::Send => {
+                self.talk.sync()?;
+                let rates = self.rates(row, gbits);
+                self.talk.rates(rates)?;
+            }
+            _ => {}
+        }
+        self.talk.sync()
+    }
+
+    /// What perftest is told of a result. It counts the messages of all queue pairs.
+    fn rates(&self, row: &Bandwidths, gbits: bool) -> Rates {
+        let rates = row.rates(gbits);
+        let iterations = if self.time().is_some() { 1 } else { self.plan.agreed.qps as u64 } * rates.iterations;
+        Rates { iterations, ..rates }
+    }
+
+    /// Exchanges results. Returns the other end's, if they are of as many messages of as many bytes as `ours` and as
+    /// this end was told.
+    fn exchange(&mut self, ours: Rates, gbits: bool) -> Result<Measured, Failure> {
+        let rates = self.talk.rates(ours)?;
+        let (size, qps) = (ours.size as usize, self.plan.agreed.qps as u64);
+        let (told, iterations) = match self.plan.agreed.amount {
+            Amount::Messages { counted, .. } => (rates.iterations == counted * qps, rates.iterations / qps),
+            Amount::Time { .. } => (true, rates.iterations),
         };
-        let mut first = [0; Keys::SHORT];
-        fill(stream, &mut first)?;
-        let mut whole = first.to_vec();
-        whole.resize(Keys::length(&first), 0);
-        fill(stream, &mut whole[Keys::SHORT..])?;
-        Ok(Keys::parse(&whole)?)
-    }
-
-    fn keys(&mut self, ours: &Keys) -> Result<Keys, Failure> {
-        if self.role == Role::Client {
-            self.say(ours)?;
-            return self.hear();
+        if !told || rates.size != ours.size {
+            let Rates { size, iterations, .. } = rates;
+            let same = "give both ends the same -n or -D, -s or -a, and -q";
+            return Err(format!("perftest sent {iterations} messages of {size} bytes: {same}").into());
         }
-        let theirs = self.hear()?;
-        self.say(ours)?;
-        Ok(theirs)
+        let unit = if gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
+        let peak = (rates.peak > 0.0).then(|| rates.peak * unit / size as f64);
+        Ok(Measured::Bandwidth(Bandwidths::of(size, iterations, rates.message_rate * 1e6, peak)))
     }
-
-    /// Those of each queue pair, of as many as both ends have.
-    fn all_keys(&mut self, ours: &[Keys]) -> Result<Vec<Keys>, Failure> {
-        ours.iter().map(|ours| self.keys(ours)).collect()
-    }
-
-    /// Waits until the other end is as far. perftest keeps what it is told of the first queue pair then.
-    fn sync(&mut self) -> Result<(), Failure> {
-        let first = self.first;
-        self.keys(&first).map(drop)
-    }
-
-    fn rates(&mut self, ours: Rates) -> Result<Rates, Failure> {
-        let mut theirs = [[0; 8]; 5];
-        for (ours, theirs) in ours.to_words().into_iter().zip(&mut theirs) {
-            *theirs = self.exchange(ours)?;
-        }
-        Ok(Rates::parse(theirs)?)
-    }
-}
-
-fn fill(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<(), Failure> {
-    stream.read_exact(bytes).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Lost::Gone.into(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            "perftest says nothing: is it the program of the same test, with the same flags?".into()
-        }
-        _ => format!("cannot read from the other end: {error}").into(),
-    })
 }
