@@ -29,7 +29,7 @@ const TOGETHER: [&str; 12] = [
     "bw atomic -R -n 200",
     "lat send -n 200 -s 64",
     "bw read -n 300 -s 4096",
-    "bw send -R -a -b -n 5",
+    "lat write -a -n 5",
     "bw write -b -n 300 -s 4096 -q 2",
     "lat write -R -D 1 -f 0 -s 64",
     "lat send -D 1 -f 0 -s 64",
