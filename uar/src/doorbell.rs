@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::barrier;
-use crate::mmio::{BLUE_FLAME_BUFFER, BLUE_FLAME_REGISTERS, BlueFlameBuffer, Buffer, Register, UarPage, Wqebb};
+use crate::mmio::{BLUE_FLAME_BUFFER, BLUE_FLAME_REGISTERS, BlueFlameBuffer, Register, UarPage, Wqebb};
 
 /// Notifies the card of new WQEs in a send queue. One implementation per doorbell mode, chosen when the queue is
 /// created.
@@ -80,46 +80,42 @@ impl SendDoorbell for Plain {
 /// Alternates between the two buffers of the register, because the card may still read the one written last. For one
 /// queue only; queues that share a register use a [`Shared`](crate::Shared) one. It also works on an uncached page, but
 /// there every 8 bytes are a PCIe write of their own, and the card falls back to fetching the WQE.
+#[derive(Debug)]
 pub struct BlueFlame {
-    /// The buffer that is next.
-    next: Buffer,
-}
-
-impl fmt::Debug for BlueFlame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlueFlame").field("register", &self.next).finish()
-    }
+    register: Register,
+    /// Whether the second buffer is next.
+    second: bool,
 }
 
 impl BlueFlame {
     /// Register `register` (0 or 1) of `page`.
     pub fn new(page: UarPage, register: usize) -> Self {
-        BlueFlame { next: page.blue_flame(register).first() }
+        BlueFlame { register: page.blue_flame(register), second: false }
     }
 
     /// Calls `store` on the next buffer, between the fences that a ring needs.
     #[inline(always)]
     fn turn(&mut self, store: impl FnOnce(&BlueFlameBuffer)) {
         barrier::before_wc();
-        store(self.next.cells());
+        store(&self.register.buffers()[usize::from(self.second)]);
         barrier::flush_wc();
-        self.next = self.next.other();
+        self.second = !self.second;
     }
 
     /// As [`ring_with`](SendDoorbell::ring_with), by a call: for doorbells that are mostly of another mode, whose code
     /// this one must not make longer.
     #[inline(always)]
     pub fn call_with(&mut self, control: u64, wqe: &[Wqebb]) {
-        ring_out_of_line(BlueFlame { next: self.next }, control.to_be(), wqe);
-        self.next = self.next.other();
+        ring_out_of_line(BlueFlame { register: self.register, second: self.second }, control, wqe);
+        self.second = !self.second;
     }
 }
 
-/// Rings once. `control` is as in memory: the caller has it so.
+/// Rings once.
 // By value: with a reference to the queue's doorbell, the compiler would reload the queue's fields.
 #[inline(never)]
 fn ring_out_of_line(mut doorbell: BlueFlame, control: u64, wqe: &[Wqebb]) {
-    doorbell.ring_with(u64::from_be(control), wqe);
+    doorbell.ring_with(control, wqe);
 }
 
 /// Copies the blocks of a WQE, as many as a buffer has at most.

@@ -195,58 +195,16 @@ impl Register {
         // SAFETY: as for `UarPage::registers`.
         unsafe { self.buffers.as_ref() }
     }
-
-    /// Its first buffer.
-    pub(crate) fn first(self) -> Buffer {
-        Buffer(self.buffers.cast())
-    }
 }
-
-/// One of the two buffers of a BlueFlame register, as an address: by a number of the buffer, each use would compute it.
-#[derive(Clone, Copy)]
-pub(crate) struct Buffer(NonNull<BlueFlameBuffer>);
-
-// SAFETY: as for `UarPage`, of which it is a part.
-unsafe impl Send for Buffer {}
-// SAFETY: as above.
-unsafe impl Sync for Buffer {}
-
-/// The number of its register.
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.addr().get() / BLUE_FLAME_REGISTER % BLUE_FLAME_REGISTERS)
-    }
-}
-
-impl Buffer {
-    /// The other one of the same register.
-    #[inline(always)]
-    pub(crate) fn other(self) -> Buffer {
-        // One bit tells the buffers of a register apart, as a page is aligned.
-        let other = self.0.as_ptr().map_addr(|address| address ^ BLUE_FLAME_BUFFER);
-        // SAFETY: the other buffer's address, which is not null either.
-        Buffer(unsafe { NonNull::new_unchecked(other) })
-    }
-
-    #[inline(always)]
-    pub(crate) fn cells(&self) -> &BlueFlameBuffer {
-        // SAFETY: it was made of a register's address, which has both buffers, and is one of these. Otherwise as for
-        // `UarPage::registers`.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-const _: () = assert!(core::mem::offset_of!(Registers, blue_flame).is_multiple_of(BLUE_FLAME_REGISTER));
 
 impl UarPage {
     /// The page at `address`.
     ///
     /// # Safety
-    /// `address` is aligned to [`UAR_PAGE`] bytes (a BAR page always is). As many bytes there are mapped and writable,
+    /// `address` is aligned to 64 bytes (a BAR page always is). The [`UAR_PAGE`] bytes there are mapped and writable,
     /// and stay so until the last copy of this page and of every doorbell made from it is dropped. They are a UAR's
     /// registers, or memory that this process accesses only by volatile or atomic accesses.
     pub unsafe fn new(address: NonNull<u8>) -> Self {
-        debug_assert!(address.addr().get().is_multiple_of(UAR_PAGE), "not a page: {address:p}");
         UarPage(address.cast())
     }
 

@@ -79,14 +79,13 @@ impl Shared<BlueFlame> {
     /// As [`ring_with`](SendDoorbell::ring_with), by a call: see [`BlueFlame::call_with`].
     #[inline(always)]
     pub fn call_with(&mut self, control: u64, wqe: &[Wqebb]) {
-        ring_out_of_line(&self.0, control.to_be(), wqe);
+        ring_out_of_line(&self.0, control, wqe);
     }
 }
 
-/// Rings once. `control` is as in memory: the caller has it so.
+/// Rings once.
 #[inline(never)]
 fn ring_out_of_line(inner: &Inner<BlueFlame>, control: u64, wqe: &[Wqebb]) {
-    let control = u64::from_be(control);
     inner.locked(|doorbell| doorbell.ring_with(control, wqe));
 }
 
