@@ -3,7 +3,7 @@
 mod common;
 
 use common::kernels::{FAR, SET_UP, part};
-use common::{Lab, PROBE, Report, SOON, THEY_LISTEN, TRAFFIC, TestResult, assert_lawful};
+use common::{Lab, PROBE, Report, SOON, THEY_LISTEN, TRAFFIC, TestResult, assert_lawful_but};
 use mlx5_lab::{Build, Guest, Model};
 
 /// The examples that run here.
@@ -60,7 +60,8 @@ fn the_kernels_connection_manager_connects_our_queue_pairs() -> TestResult {
     lab.check("rmmod rdma_ucm && modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
     lab.assert_quiet()?;
     lab.guest.power_off()?;
-    assert_lawful(&lab.model);
+    // Accesses to the memory of a process that was killed: see `KILL_THEIR_CLIENT`.
+    assert_lawful_but(&lab.model, "the key is free");
     Ok(())
 }
 
@@ -188,7 +189,8 @@ fn who_is_killed_is_noticed(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// In the middle of its messages.
+/// In the middle of its messages. Linux destroys what a process leaves in reverse order of creation: rping's keys
+/// before its queue pair. A READ that comes between is refused.
 const KILL_THEIR_CLIENT: &str = "
 rm -f /tmp/ours
 stdbuf -oL cm_pingpong -d devx:mlx5_0 --listen -S 20000 > /tmp/ours 2>&1 & ours=$!
@@ -197,7 +199,7 @@ ip netns exec far rping -c -a 10.0.0.1 -C 1000000 -S 20000 > /dev/null 2>&1 & th
 until grep -q 'connected from' /tmp/ours; do sleep 0.1; done
 kill -9 $theirs
 wait $ours
-grep -E 'disconnected|flushed|retry' /tmp/ours || { cat /tmp/ours; exit 1; }
+grep -E 'disconnected|flushed|retry|REMOTE_ACCESS_ERR' /tmp/ours || { cat /tmp/ours; exit 1; }
 ";
 
 /// Before it answers: it stands still when the request comes.
