@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use mlx5_dv::Error;
 use mlx5_dv::objects::{Buffer, MemoryRegion, QueuePair};
-use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, PostError, RefusedReason, RemoteAddress, WaitError};
+use mlx5_dv::queue::{
+    Connection, ConnectionOptions, Operation, PostError, RefusedReason, RemoteAddress, Ticket, WaitError,
+};
 use mlx5_open::Sim;
 use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
 use mlx5_sim::fault::{Fault, Times};
@@ -40,6 +42,13 @@ fn buffers_go_to_the_card_and_come_back() {
     card.end();
 }
 
+/// What completes next, which is of `ticket`: its operation and its buffer.
+fn completed(connection: &mut Connection, ticket: Ticket) -> (Operation, Buffer) {
+    let done = connection.wait(SOON).unwrap();
+    assert_eq!(done.ticket, ticket);
+    (done.result.unwrap().operation, done.buffer.unwrap())
+}
+
 #[test]
 fn write_read_and_immediates() {
     let card = Card::new();
@@ -68,11 +77,7 @@ fn write_read_and_immediates() {
     a.send_imm_inline(b"inline", 0x88).unwrap();
     a.write_imm_inline(b"written", theirs.remote_at(512), 0x99).unwrap();
     assert!((0..2).all(|_| a.wait(SOON).unwrap().result.is_ok()));
-    let [message, written] = receives.map(|ticket| {
-        let done = b.wait(SOON).unwrap();
-        assert_eq!(done.ticket, ticket);
-        (done.result.unwrap().operation, done.buffer.unwrap())
-    });
+    let [message, written] = receives.map(|ticket| completed(&mut b, ticket));
     assert_eq!((message.0, text(&message.1, 6)), (Operation::ReceivedImm(0x88), b"inline".to_vec()));
     assert_eq!((written.0, bytes(&theirs, 512, 7)), (Operation::WrittenImm(0x99), b"written".to_vec()));
     // The same, of parts.
@@ -82,11 +87,7 @@ fn write_read_and_immediates() {
     batch.write_imm_inline_all(&[b"wri", b"tten"], theirs.remote_at(700), 0x9a).unwrap();
     batch.ring();
     assert!((0..2).all(|_| a.wait(SOON).unwrap().result.is_ok()));
-    let [message, written] = receives.map(|ticket| {
-        let done = b.wait(SOON).unwrap();
-        assert_eq!(done.ticket, ticket);
-        (done.result.unwrap().operation, done.buffer.unwrap())
-    });
+    let [message, written] = receives.map(|ticket| completed(&mut b, ticket));
     assert_eq!((message.0, text(&message.1, 6)), (Operation::ReceivedImm(0x8a), b"inline".to_vec()));
     assert_eq!((written.0, bytes(&theirs, 700, 7)), (Operation::WrittenImm(0x9a), b"written".to_vec()));
     drop((a, b, ours, theirs, message, written));

@@ -171,6 +171,7 @@ impl<'a, S: Service> ConnectionBatch<'a, S> {
         post(sends, wr_id, WrFlags::SIGNALLED, &[])?;
         Ok(self.in_flight.keep_bare(wr_id))
     }
+
     /// Posts the work request `wr_id` by `post`, with `elements`. Returns that, and whether it has a CQE of its own.
     #[inline(always)]
     fn post_elements(
