@@ -169,6 +169,7 @@ impl OwnedManager {
 
     /// Handles what came and what is due; sends what can be sent. Returns whether more may have come.
     fn work(&mut self) -> Result<bool, ManagerError> {
+        self.device.death().map_or(Ok(()), Err)?;
         self.look_again();
         let mut more = true;
         for _ in 0..TURN {

@@ -221,6 +221,24 @@ fn a_queue_pair_1_that_failed_is_used_again() {
     }
 }
 
+#[test]
+fn the_death_of_its_card_is_told_by_what_looks_for_events() {
+    let mut pair = Pair::new(8, 0);
+    let remote = pair.remote();
+    pair.managers[0].resolve(remote, b"who").unwrap();
+    pair.cards[0].function(0).faults().inject(Fault::Health { syndrome: 0x8 }, Times::Always);
+    let clock = pair.world.clock().clone();
+    let end = clock.now() + LONG;
+    while pair.devices[0].death().is_none() && clock.now() < end {
+        clock.pause(Duration::from_millis(5));
+    }
+    let manager = &mut pair.managers[0];
+    let is_dead = |error| matches!(error, ManagerError::Device(error) if error.is_dead());
+    assert!(is_dead(manager.poll().expect_err("an answer from a dead card")));
+    assert!(is_dead(manager.wait(LONG).expect_err("an answer from a dead card")));
+    assert!(is_dead(manager.prepare_sleep().expect_err("a sleep until a dead card wakes it")));
+}
+
 fn number_in(private_data: &[u8]) -> u32 {
     u32::from_be_bytes(*private_data.first_chunk().unwrap())
 }

@@ -122,6 +122,13 @@ pub enum HostError {
     },
 }
 
+impl HostError {
+    /// Whether this end's card is dead or gone: connecting again by it is in vain.
+    pub fn is_dead_device(&self) -> bool {
+        matches!(self, HostError::Device(error) | HostError::Manager(ManagerError::Device(error)) if error.is_dead())
+    }
+}
+
 fn refusal(reason: &CmRejectReason, status: &Option<CmStatus>) -> String {
     match status {
         Some(status) => format!("{status} (connection manager: {reason})"),

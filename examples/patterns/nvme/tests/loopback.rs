@@ -10,13 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use mlx5_cm::ManagerError;
 use mlx5_dv::Device;
 use mlx5_nvme::{
     Completed, Controller, ControllerOptions, DataPlacement, Disk, FileDisk, FileQueue, Host, HostError, HostOptions,
-    IoBuffer, IoQueue, Namespace, RamDisk, Status, SubmitError, Target, TargetOptions, TargetStatistics,
+    IoBuffer, IoQueue, Namespace, RamDisk, Status, SubmitError, Target, TargetError, TargetOptions, TargetStatistics,
 };
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::{Card, SteppedCard};
+use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::world::Conditions;
 use rustix::fs::{Mode, OFlags};
 
@@ -552,6 +554,28 @@ fn a_host_that_falls_silent_is_forgotten_with_its_queues() {
         pair.world.clock().pause(Duration::from_millis(10));
     }
     assert_eq!((pair.statistics().controllers, pair.statistics().queues), (0, 0));
+}
+
+#[test]
+fn the_death_of_a_card_is_told_at_the_next_turn() {
+    let mut pair = Pair::plain();
+    let (mut controller, _) = pair.connect(options(DataPlacement::StandingKey, true));
+    for card in &pair.cards {
+        card.function(0).faults().inject(Fault::Health { syndrome: 0x8 }, Times::Always);
+    }
+    let clock = pair.world.clock().clone();
+    let missed = clock.now() + ControllerOptions::default().keep_alive;
+    // Until the driver has read the card's health.
+    while controller.turn(&mut pair.host).is_ok() || pair.target().as_mut().unwrap().poll().is_ok() {
+        assert!(clock.now() < missed, "the keep-alive would be missed");
+        clock.pause(Duration::from_millis(5));
+    }
+    let error = controller.turn(&mut pair.host).expect_err("a turn by a dead card");
+    assert!(error.is_dead_device(), "{error}");
+    let error = pair.host.connect(pair.remote, NQN, ControllerOptions::default()).expect_err("a dead card connects");
+    assert!(error.is_dead_device(), "{error}");
+    let error = pair.target().as_mut().unwrap().poll().expect_err("a poll of a dead card");
+    assert!(matches!(error, TargetError::Manager(ManagerError::Device(error)) if error.is_dead()));
 }
 
 /// A disk that only reads, from a pipe: it answers when somebody has written to that.

@@ -108,6 +108,7 @@ impl KernelManager {
 
     /// Takes the kernel's events, and does what is due.
     fn look(&mut self) -> Result<(), ManagerError> {
+        self.device.death().map_or(Ok(()), Err)?;
         self.looks = self.looks.saturating_add(1);
         while let Some(event) = self.file.next_event().map_err(|error| refused("to tell its events", error))? {
             self.looks = 0;

@@ -343,7 +343,7 @@ impl Verify {
         mut error: HostError,
     ) -> Result<Controller, Failure> {
         let end = Instant::now() + Duration::from_secs(self.reconnect);
-        while Instant::now() < end {
+        while Instant::now() < end && !error.is_dead_device() {
             match host.connect(remote, nqn, self.options()) {
                 Ok(controller) => return Ok(controller),
                 Err(again) => error = again,
