@@ -1,5 +1,6 @@
 //! The safe layers copy work requests to the card where that pays, or as they are told.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use mlx5_dv::Error;
@@ -8,7 +9,7 @@ use mlx5_dv::queue::{Connection, ConnectionOptions, Endpoint, WrFlags};
 use mlx5_open::Sim;
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{Card, SOON, bytes};
+use crate::ends::{Card, End, SOON, Setup, bytes, pair_on};
 
 fn pair(card: &Card, copying: Copying) -> (Endpoint, Endpoint) {
     let mut options = ConnectionOptions::default();
@@ -62,6 +63,37 @@ fn copies_are_the_work_requests_alone_and_between_several() {
     assert_eq!(bytes(other.region(), 0, 12), b"first second");
     // The card compares each copy with its work request, and would report a difference.
     drop((one, other));
+    card.end();
+}
+
+/// The messages of one thread of those that share a page.
+const ROUNDS: u64 = 300;
+
+#[test]
+fn queues_of_two_threads_copy_by_one_register_and_mix_nothing() {
+    let card = Card::new();
+    let page = Uar::alloc_for_queues(&card.device, Copying::Always).unwrap();
+    let mut ends: [End; 2] = pair_on(&card, &Setup::default(), [Arc::clone(&page), page]).into();
+    let regions = [card.region(4096), card.region(4096)];
+    std::thread::scope(|scope| {
+        for (number, end) in ends.iter_mut().enumerate() {
+            let (to, len) = (regions[number].remote(), 100 + 50 * number);
+            assert_eq!(end.sq.doorbell_kind(), DoorbellKind::BlueFlame);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let mut batch = end.sq.batch();
+                    batch.write_inline(round, WrFlags::SIGNALLED, to, &vec![round as u8; len]).unwrap();
+                    batch.ring();
+                    assert_eq!(end.good().0, round);
+                }
+            });
+        }
+    });
+    for (region, len) in regions.iter().zip([100, 150]) {
+        assert_eq!(bytes(region, 0, len + 1), [vec![(ROUNDS - 1) as u8; len], vec![0]].concat());
+    }
+    // The card compares each copy with its work request, and would report two that are mixed.
+    drop((ends, regions));
     card.end();
 }
 

@@ -110,14 +110,18 @@ pub fn pair_of(card: &Card, setup: &Setup) -> (End, End) {
 
 /// As [`pair_of`], with doorbell mode `D`.
 pub fn pair_with<D: DoorbellMode>(card: &Card, setup: &Setup) -> (End<D>, End<D>) {
-    let half = || {
-        let uar = Uar::alloc(&card.device).unwrap();
+    pair_on(card, setup, [(); 2].map(|()| Uar::alloc(&card.device).unwrap()))
+}
+
+/// As [`pair_with`], each end on a page of its own, or both on one.
+pub fn pair_on<D: DoorbellMode>(card: &Card, setup: &Setup, pages: [Arc<Uar>; 2]) -> (End<D>, End<D>) {
+    let [left, right] = pages.map(|uar| {
         let cq = CompletionQueue::create(&uar, setup.cq.clone()).unwrap();
         let qp = QueuePair::create(&card.pd, &uar, cq.cq(), cq.cq(), setup.qp.clone()).unwrap();
         qp.init(&InitAttributes { remote_access: setup.remote_access, ..InitAttributes::default() }).unwrap();
         (cq, qp)
-    };
-    connect(card, setup, half(), half())
+    });
+    connect(card, setup, left, right)
 }
 
 /// As [`pair`], with queue pairs that were reset before.
