@@ -45,6 +45,10 @@ pub struct Arguments {
     /// Every so many seconds, print what has crossed PCIe since the start, of each function and queue.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     stats: Option<u64>,
+    /// Join the stores of a BlueFlame copy, as a real processor does and QEMU's does not, and execute the copy: then
+    /// Linux and libmlx5 use BlueFlame. No page can be mapped, so each doorbell is a message.
+    #[arg(long)]
+    write_combining: bool,
     /// Switch the card's real-time clock on: completions can bear time of day.
     #[arg(long)]
     real_time_clock: bool,
@@ -83,6 +87,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     };
     let mut card =
         Card::builder().profile(profile).functions(arguments.socket.len()).wire(wire).strict(!arguments.lenient);
+    card = card.write_combining(arguments.write_combining);
     if let Some(path) = &arguments.pcap {
         card = card.capture(capture(path)?);
     }

@@ -1,7 +1,8 @@
 //! Strict mode: checks that the copy in a BlueFlame buffer is the WQE that its doorbell names. PRM "BlueFlame".
 //!
-//! A real card may execute the copy instead of the WQE in the ring. This one always fetches from the ring, so two
-//! threads that copy into one buffer at the same time would go unnoticed. A doorbell is taken as soon as its first
+//! A real card may execute the copy instead of the WQE in the ring. This one does so where it
+//! [combines writes](super::combine), and otherwise fetches from the ring, so two threads that copy into one buffer at
+//! the same time would go unnoticed. A doorbell is taken as soon as its first
 //! bytes are there, and the rest of the copy arrives later. So the buffer is checked after a settling time, unless it
 //! was rung again.
 //!
@@ -17,9 +18,8 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::{CtrlSeg, SEGMENT, WQEBB};
 
-use super::{BLUEFLAME_BUFFER, LOG_PAGE, PAGE, SEND_DOORBELL};
 use crate::function::{BUFFER, Buffer, Bytes, Copy, Function};
-use crate::objects::Posts;
+use crate::objects::{BLUEFLAME_BUFFER, LOG_PAGE, PAGE, Posts, SEND_DOORBELL};
 
 /// Strict rule: a BlueFlame copy is not the WQE in the ring. Copies of two threads are mixed, or a part was never
 /// written.

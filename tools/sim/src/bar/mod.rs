@@ -17,14 +17,27 @@
 //! overwrite each other, all of them are armed. The device thread replaces every doorbell that it takes by zero, which
 //! no doorbell can have as its value.
 //!
+//! With [`Builder::write_combining`] every doorbell is a message, and those of a BlueFlame copy are joined: see
+//! `combine`.
+//!
+//! [`Builder::write_combining`]: crate::card::Builder::write_combining
+//!
 //! Device memory is mapped as the UAR pages are: what is stored to it must be there before a doorbell that is stored
 //! later, and a message takes its time.
 
 mod blueflame;
+mod combine;
 mod poll;
+mod register;
 
 pub use blueflame::{RULE_COPY, RULE_SAME_BUFFER};
 pub use poll::{audit, poll};
+pub use register::{RULE_ACCESS, RULE_HALF, RULE_NOT_ALLOCATED};
+
+#[cfg(test)]
+pub(crate) use combine::HELD;
+
+use std::time::Instant;
 
 use mlx5_prm::cmd::MemicOperation;
 use mlx5_prm::layout::Layout;
@@ -32,16 +45,9 @@ use mlx5_prm::layout::Layout;
 pub use crate::function::{Bar, MemoryError, Rung, UarArea, UarMemory};
 pub use crate::objects::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL};
 
+use crate::firmware;
 use crate::function::Function;
 use crate::pci::{MSIX_PBA, MSIX_TABLE};
-use crate::{engine, firmware};
-
-/// Strict rule: a doorbell in a page that `ALLOC_UAR` has not allocated.
-pub const RULE_NOT_ALLOCATED: &str = "doorbell in a UAR page that is not allocated";
-/// Strict rule: half a doorbell.
-pub const RULE_HALF: &str = "doorbell of 4 bytes where 8 are due";
-/// Strict rule: an access of a size or alignment that registers do not support.
-pub const RULE_ACCESS: &str = "register access of a width or alignment that a card ignores";
 
 /// Strict rule: a store to device memory that `ALLOC_MEMIC` has not allocated.
 pub const RULE_DEVICE_MEMORY: &str = "store to memory on the card that is not taken";
@@ -56,6 +62,8 @@ pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
     if !f.nic.pci.decodes_memory() {
         return bytes.fill(0xff);
     }
+    // A read pushes the stores before it.
+    combine::flush(f);
     let size = f.bar.size();
     for (at, byte) in (0u64..).zip(bytes.iter_mut()) {
         *byte = if offset.checked_add(at).is_some_and(|at| at < size) { 0 } else { 0xff };
@@ -85,11 +93,14 @@ pub fn write(f: &mut Function, offset: u64, bytes: &[u8]) {
     if end.is_none_or(|end| end > f.bar.size()) {
         return f.nic.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}, past BAR 0's end", bytes.len()));
     }
+    if combine::take(f, offset, bytes) {
+        return;
+    }
     match offset {
         0..MSIX_TABLE => write_init_segment(f, offset, bytes),
         MSIX_TABLE..MSIX_PBA => f.nic.pci.table_write(offset - MSIX_TABLE, bytes),
         _ if offset >= f.bar.uar_end => write_device_memory(f, offset, bytes),
-        _ if offset >> LOG_PAGE >= u64::from(FIRST_UAR) => write_uar(f, offset, bytes),
+        _ if offset >> LOG_PAGE >= u64::from(FIRST_UAR) => register::write(f, offset, bytes),
         _ => {}
     }
 }
@@ -132,88 +143,9 @@ fn write_device_memory(f: &Function, offset: u64, bytes: &[u8]) {
     }
 }
 
-/// A write to a UAR page: a doorbell, half of one, or the rest of a BlueFlame copy. A card may execute the copy; this
-/// one reads the WQE from the ring.
-fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
-    let (uar, register) = ((offset >> LOG_PAGE) as u32, offset & (PAGE - 1));
-    if f.nic.objects.uars.get(uar).is_none() {
-        return f.nic.strict.report(RULE_NOT_ALLOCATED, || format!("UAR {uar:#x}, register {register:#x}"));
-    }
-    if f.nic.strict.is_on() {
-        f.bar.blueflame.write(uar, register, bytes);
-    }
-    match (register, bytes) {
-        (EQ_ARM | EQ_UPDATE, &[a, b, c, d, ..]) => {
-            ring_eq(f, uar, register, u32::from_be_bytes([a, b, c, d]));
-        }
-        // Writes to other offsets are the rest of BlueFlame copies.
-        (_, [_, _, _, _, _, _, _, _, ..]) if !is_doorbell(register) && register.is_multiple_of(8) => {}
-        (_, &[a, b, c, d, e, g, h, i, ..]) if register.is_multiple_of(8) => {
-            ring(f, uar, register, u64::from_be_bytes([a, b, c, d, e, g, h, i]));
-        }
-        (_, &[a, b, c, d]) if register.is_multiple_of(4) => write_half(f, offset, u32::from_be_bytes([a, b, c, d])),
-        _ => f.nic.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}", bytes.len())),
-    }
-}
-
-/// 32-bit software writes a doorbell as two dwords, the lower address first.
-fn write_half(f: &mut Function, offset: u64, value: u32) {
-    let register = offset & (PAGE - 1);
-    let first = f.bar.half.take();
-    match first {
-        Some((at, high)) if at + 4 == offset => {
-            ring(f, (offset >> LOG_PAGE) as u32, register - 4, u64::from(high) << 32 | u64::from(value));
-        }
-        _ => {
-            report_half(f, first);
-            match is_doorbell(register) {
-                true => f.bar.half = Some((offset, value)),
-                false if is_doorbell(register.wrapping_sub(4)) => report_half(f, Some((offset, value))),
-                false => {}
-            }
-        }
-    }
-}
-
-fn report_half(f: &Function, half: Option<(u64, u32)>) {
-    if let Some((offset, value)) = half {
-        f.nic.strict.report(RULE_HALF, || {
-            format!("{value:#010x} at register {:#x} of UAR {:#x}", offset & (PAGE - 1), offset >> LOG_PAGE)
-        });
-    }
-}
-
-/// Passes a complete doorbell to the engine.
-fn ring(f: &mut Function, uar: u32, register: u64, value: u64) {
-    f.nic.dma.count_doorbell(8);
-    if let Some(log) = &mut f.bar.log {
-        log.push(Rung { uar, register, value });
-    }
-    match register {
-        CQ_DOORBELL => engine::cq_doorbell(f, uar, value),
-        _ => {
-            // Before the WQE is executed: afterwards its place in the ring may be reused.
-            blueflame::rung(f, uar, register, value);
-            engine::send_doorbell(f, uar, value);
-        }
-    }
-}
-
-fn ring_eq(f: &mut Function, uar: u32, register: u64, value: u32) {
-    f.nic.dma.count_doorbell(4);
-    if let Some(log) = &mut f.bar.log {
-        log.push(Rung { uar, register, value: value.into() });
-    }
-    engine::eq_doorbell(f, uar, value, register == EQ_ARM);
-}
-
-/// Whether the register is an 8-byte doorbell.
-fn is_doorbell(register: u64) -> bool {
-    register == CQ_DOORBELL || is_send_doorbell(register)
-}
-
-fn is_send_doorbell(register: u64) -> bool {
-    (SEND_DOORBELL..PAGE).contains(&register) && register.is_multiple_of(BLUEFLAME_BUFFER)
+/// When a turn has a doorbell to take that no message announces.
+pub fn next_deadline(f: &Function) -> Option<Instant> {
+    combine::next_deadline(f)
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::{
-    BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, LOG_PAGE, PAGE, RULE_NOT_ALLOCATED, SEND_DOORBELL, blueflame,
-    report_half, ring, ring_eq,
-};
+use super::register::{RULE_NOT_ALLOCATED, report_half, ring, ring_eq};
+use super::{blueflame, combine};
 use crate::engine;
 use crate::function::Function;
+use crate::objects::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, LOG_PAGE, PAGE, SEND_DOORBELL};
 
 /// UARs without users that are looked at in a turn. What is stored there is a mistake.
 const UNUSED_A_TURN: usize = 8;
@@ -17,8 +16,8 @@ const UNUSED_A_TURN: usize = 8;
 /// Without doorbells it costs ten loads for each UAR, from this thread's cache until software stores there. UARs cost
 /// the driver nothing, so those that no queue uses are polled in turn, a few each time.
 pub fn poll(f: &mut Function) -> bool {
-    let Some(first) = f.bar.first_shared else { return false };
-    let mut found = false;
+    let mut found = combine::flush_due(f);
+    let Some(first) = f.bar.first_shared else { return found };
     let mut uar = first;
     // Pages are looked up one by one, because the engine borrows the whole function.
     while let Some(number) = f.nic.objects.used_uars.range(uar..).next().copied() {

@@ -54,7 +54,9 @@ impl Machine {
     pub(super) fn next_due(&self) -> Option<Instant> {
         let present = self.functions.iter().filter(|function| !function.nic.faults.removed());
         present
-            .flat_map(|function| [engine::next_deadline(function), firmware::next_deadline(function)])
+            .flat_map(|function| {
+                [engine::next_deadline(function), firmware::next_deadline(function), bar::next_deadline(function)]
+            })
             .flatten()
             .min()
     }

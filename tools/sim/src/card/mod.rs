@@ -71,6 +71,7 @@ pub struct Builder {
     capture: Option<PcapWriter>,
     strict: bool,
     trapped_uars: u32,
+    write_combining: bool,
     observer: Option<MakeObserver>,
     seed: Option<u64>,
     /// How old the card's world is at power-on, if it has one: stamps of a capture count on from there.
@@ -121,6 +122,15 @@ impl Builder {
         self
     }
 
+    /// Whether the card plays the write-combining buffers that an emulated processor lacks; default no. Then every
+    /// doorbell is a message, as with [`trapped_doorbells`](Self::trapped_doorbells); the stores of a BlueFlame copy
+    /// are joined, and a copy that is whole is executed. Linux finds that write combining works, so that libmlx5 copies
+    /// too. A doorbell alone waits up to 200 us for the rest of a copy.
+    pub fn write_combining(mut self, on: bool) -> Self {
+        self.write_combining = on;
+        self
+    }
+
     const TRAPPED_UARS: u32 = 1;
 
     /// The observer of each function, made by its index; default none.
@@ -161,8 +171,8 @@ impl Builder {
 
     /// A card that is powered on `now`, by its clock; `time` is then, by the stamps of a capture.
     fn assemble(self, now: Instant, time: Duration) -> Result<(Vec<Arc<Face>>, Machine), BuildError> {
-        let Builder { profile, functions: count, wire, capture, strict, trapped_uars, mut observer, seed, age: _ } =
-            self;
+        let Builder { profile, functions: count, wire, capture, strict, mut observer, seed, .. } = self;
+        let trapped_uars = if self.write_combining { u32::MAX } else { self.trapped_uars };
         if count == 0 {
             return Err(BuildError::NoFunction);
         }
@@ -176,6 +186,9 @@ impl Builder {
             }
             let mut function = Function::at(index, profile.clone(), strict, faults, now);
             function.share_bar(trapped_uars)?;
+            if self.write_combining {
+                function.bar.combine_writes();
+            }
             function.nic.port.attach_capture(capture.clone());
             function.nic.observer = observer.as_mut().map(|make| (make.0)(index));
             // DMA is disabled until software enables bus mastering.
@@ -218,6 +231,7 @@ impl Card {
             capture: None,
             strict: false,
             trapped_uars: Builder::TRAPPED_UARS,
+            write_combining: false,
             observer: None,
             seed: None,
             age: Duration::ZERO,

@@ -26,7 +26,7 @@ use crate::strict::Strict;
 use backing::Backing;
 pub use map::{Access, MapError, Source};
 use space::Space;
-use traffic::Counters;
+use traffic::{COMBINED, Counters};
 pub use traffic::{Crossed, Purpose, Traffic};
 
 /// An access that the function may not make.
@@ -121,9 +121,11 @@ impl Dma {
         self.0.counters.traffic()
     }
 
-    /// Counts a doorbell of `bytes` bytes.
+    /// Counts a doorbell of `bytes` bytes. A copy that rings crosses in the blocks of a write-combining buffer.
     pub(crate) fn count_doorbell(&self, bytes: usize) {
-        self.0.counters.count(Purpose::Doorbell, true, 0, bytes);
+        for block in (0..bytes).step_by(COMBINED) {
+            self.0.counters.count(Purpose::Doorbell, true, 0, COMBINED.min(bytes - block));
+        }
     }
 
     /// Sets how PCIe cuts accesses: Max_Payload_Size and Max_Read_Request_Size in bytes, powers of two.

@@ -3,6 +3,9 @@
 use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+/// Bytes of a processor's write-combining buffer, which it sends in one piece.
+pub(super) const COMBINED: usize = 64;
+
 /// What an access is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -79,8 +82,9 @@ impl Sub for Crossed {
 /// What crossed PCIe, by purpose.
 ///
 /// A read request and its completions count as one read. The model fetches each WQEBB by a request of its own, and
-/// reads a WQE from the ring even where software copied it by BlueFlame. A doorbell in a mapped UAR page that another
-/// one overwrote before the model read it is not counted; in a trapped page each is.
+/// reads a WQE from the ring even where software copied it by BlueFlame, unless the card
+/// [combines writes](crate::card::Builder::write_combining). A doorbell in a mapped UAR page that another one overwrote
+/// before the model read it is not counted; in a trapped page each is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic([Crossed; Purpose::ALL.len()]);
 
@@ -90,9 +94,10 @@ impl Traffic {
         self.0[purpose as usize]
     }
 
-    /// A doorbell of 8 bytes.
-    pub(crate) fn add_doorbell(&mut self) {
-        self.0[Purpose::Doorbell as usize] += Crossed { writes: 1, write_bytes: 8, ..Crossed::default() };
+    /// A doorbell of `bytes` bytes: 8, or a whole copy.
+    pub(crate) fn add_doorbell(&mut self, bytes: usize) {
+        let (writes, write_bytes) = (bytes.div_ceil(COMBINED) as u64, bytes as u64);
+        self.0[Purpose::Doorbell as usize] += Crossed { writes, write_bytes, ..Crossed::default() };
     }
 
     /// All purposes together.

@@ -8,23 +8,33 @@ use mlx5_prm::values::QpState;
 
 use super::charge::charge;
 use super::check::record::check_record;
-use super::posted::refresh;
+use super::posted::{end_of, index_of, refresh};
 use super::{completion, ethernet, flush};
 use crate::function::{Function, Nic};
-use crate::objects::{Cq, Qp};
+use crate::objects::{CopiedWqe, Cq, Qp};
 use crate::strict::rules;
 
-/// A send doorbell: the first 8 bytes of a control segment. PRM "Control Segment".
-pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
+/// A send doorbell: the first 8 bytes of a control segment, or the whole WQE. PRM "Control Segment", "BlueFlame".
+pub(super) fn send(f: &mut Function, uar: u32, value: u64, copy: Option<&[u8]>) {
     let may_be_lost = f.bar.is_mapped(uar);
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     let qpn = (value >> 8) as u32 & 0xff_ffff;
+    let len = copy.map_or(size_of_val(&value), <[u8]>::len);
+    // A card takes the copy if it would fetch that WQE now. With older work to do, it fetches it when its turn comes.
+    let copied = |next: u16| {
+        copy.filter(|_| index_of(value) == next).map(|bytes| CopiedWqe { index: next, bytes: bytes.to_vec() })
+    };
+    // Joined messages may be late. What is posted behind this WQE has a doorbell on its way, with a copy or without.
+    let end = f.bar.combining.is_some().then(|| end_of(value));
     if let Some(sq) = queues.sqs.get_mut(qpn).filter(|sq| sq.uar == uar) {
-        sq.traffic.add_doorbell();
+        sq.traffic.add_doorbell(len);
         if nic.strict.is_on() && sq.state == QueueState::Rdy {
             check_record(&sq.posts(), nic, value);
         }
-        charge(sq, nic, ethernet::send::look);
+        if sq.state == QueueState::Rdy {
+            sq.copied = copied(sq.fetched).or(sq.copied.take());
+        }
+        charge(sq, nic, |sq, nic| ethernet::send::look(sq, nic, end));
         if may_be_lost {
             nic.scheduler.set_rung(uar);
         }
@@ -32,11 +42,15 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     }
     match queues.qps.get_mut(qpn).filter(|qp| qp.uar == uar && qp.send.is_some()) {
         Some(qp) => {
-            qp.traffic.add_doorbell();
+            qp.traffic.add_doorbell(len);
             if let Some(posts) = qp.posts().filter(|_| nic.strict.is_on() && may_send(qp)) {
                 check_record(&posts, nic, value);
             }
-            charge(qp, nic, look);
+            if may_send(qp) {
+                let send = &mut qp.rc.send;
+                send.copied = copied(send.fetched).or(send.copied.take());
+            }
+            charge(qp, nic, |qp, nic| look(qp, nic, end));
         }
         None => nic.strict.report(rules::UNKNOWN_QP, || format!("QP {qpn:#x} at UAR page {uar}")),
     }
@@ -62,22 +76,22 @@ pub(super) fn read_rung_doorbells(f: &mut Function) -> bool {
             break;
         };
         if let Some(sq) = queues.sqs.get_mut(qpn).filter(|sq| sq.state != QueueState::Rst) {
-            charge(sq, nic, ethernet::send::look);
+            charge(sq, nic, |sq, nic| ethernet::send::look(sq, nic, None));
         }
         if let Some(qp) =
             queues.qps.get_mut(qpn).filter(|qp| may_send(qp) || matches!(qp.state, QpState::Sqer | QpState::Err))
         {
-            charge(qp, nic, look);
+            charge(qp, nic, |qp, nic| look(qp, nic, None));
         }
     }
     true
 }
 
-/// Fetches what was posted since the last call.
-pub(super) fn look(qp: &mut Qp, nic: &mut Nic) {
+/// Fetches what was posted since the last call, up to WQEBB `end` if that is given and posted.
+pub(super) fn look(qp: &mut Qp, nic: &mut Nic, end: Option<u16>) {
     match qp.state {
         QpState::Rts | QpState::Sqd => {
-            if refresh(qp, nic) {
+            if refresh(qp, nic, end) {
                 nic.scheduler.set_ready(qp);
             }
         }

@@ -4,9 +4,9 @@
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 
-use super::{completion, event, posted, wqe};
+use super::{completion, event, posted};
 use crate::function::Nic;
-use crate::objects::{Failure, Qp, QueueName, Streamed};
+use crate::objects::{Failure, Qp, QueueName, Streamed, blocks_of};
 use crate::strict::rules;
 
 /// Moves a queue pair to the error state because of an error that the card detected.
@@ -75,7 +75,7 @@ pub(crate) fn all(qp: &mut Qp, nic: &mut Nic) {
 
 /// Flushes all incomplete WQEs of the send queue.
 pub(crate) fn sends(qp: &mut Qp, nic: &mut Nic) {
-    posted::refresh(qp, nic);
+    posted::refresh(qp, nic, None);
     streams(qp, nic);
     while let Some(work) = qp.rc.send.work.pop_front() {
         completion::send_failed(nic, qp, work.index, work.opcode.number() as u8, completion::flushed());
@@ -97,7 +97,7 @@ pub(crate) fn sends(qp: &mut Qp, nic: &mut Nic) {
         };
         let opcode = ctrl.opcode().number() as u8;
         completion::send_failed(nic, qp, index, opcode, completion::flushed());
-        qp.rc.send.fetched = index.wrapping_add(wqe::blocks_of(&ctrl).min(left));
+        qp.rc.send.fetched = index.wrapping_add(blocks_of(&ctrl).min(left));
     }
 }
 

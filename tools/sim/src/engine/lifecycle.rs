@@ -143,7 +143,7 @@ pub fn sq_state_changed(f: &mut Function, sqn: u32, from: QueueState, to: QueueS
         let Some(sq) = queues.sqs.get_mut(sqn) else { return };
         match to {
             QueueState::Rst => ethernet::send::reset(sq, nic),
-            QueueState::Rdy if from != QueueState::Rdy => ethernet::send::look(sq, nic),
+            QueueState::Rdy if from != QueueState::Rdy => ethernet::send::look(sq, nic, None),
             QueueState::Err => ethernet::send::flush(sq, nic),
             QueueState::Rdy | QueueState::Unknown(_) => {}
         }

@@ -62,7 +62,14 @@ const WATCHED: usize = 64;
 
 /// A send doorbell: the 8 bytes at a doorbell register of UAR page `uar`, as one big-endian number.
 pub fn send_doorbell(f: &mut Function, uar: u32, value: u64) {
-    doorbell::send(f, uar, value);
+    doorbell::send(f, uar, value, None);
+}
+
+/// A send doorbell that brings the WQE it names: its whole WQEBBs.
+pub fn send_copy(f: &mut Function, uar: u32, bytes: &[u8]) {
+    if let Some(value) = bytes.first_chunk().copied().map(u64::from_be_bytes) {
+        doorbell::send(f, uar, value, Some(bytes));
+    }
 }
 
 /// A CQ doorbell: the 8 bytes at 0x20 of UAR page `uar`, as one big-endian number.

@@ -1,18 +1,20 @@
 //! What software posted: doorbell records, and the control segments they cover.
 
-use mlx5_prm::wqe::{CtrlSeg, WQEBB};
+use mlx5_prm::layout::Layout;
+use mlx5_prm::wqe::{CtrlSeg, SEGMENT, WQEBB};
 
 use crate::dma::Purpose;
 use crate::function::Nic;
-use crate::objects::{Qp, RecvRing};
+use crate::objects::{Qp, RecvRing, blocks_of};
 use crate::strict::{Strict, rules};
 
-/// Reads dword 1 of the doorbell record. Returns true if it changed.
-pub(super) fn refresh(qp: &mut Qp, nic: &Nic) -> bool {
+/// Reads dword 1 of the doorbell record, and heeds it up to `end`. Returns true if there is more than before.
+pub(super) fn refresh(qp: &mut Qp, nic: &Nic, end: Option<u16>) -> bool {
     let Some(ring) = &qp.send else { return false };
     let Ok(record) = qp.doorbell.read(&nic.dma, 1) else { return false };
     let send = &mut qp.rc.send;
-    let before = std::mem::replace(&mut send.posted, record as u16);
+    let before = send.posted;
+    send.posted = heeded(before, record as u16, end);
     if send.posted == before {
         return false;
     }
@@ -29,6 +31,12 @@ pub(super) fn refresh(qp: &mut Qp, nic: &Nic) -> bool {
     }
     send.consumed.posted(nic, qp.cqn_send, send.posted, 1 << ring.log_size);
     true
+}
+
+/// How much of the `record` counts: up to `end` if that lies between what was known and the record, else all.
+pub(super) fn heeded(known: u16, record: u16, end: Option<u16>) -> u16 {
+    let is_ahead = |end: &u16| end.wrapping_sub(known) as i16 > 0 && record.wrapping_sub(*end) as i16 > 0;
+    end.filter(is_ahead).unwrap_or(record)
 }
 
 /// Reads dword 0 of the doorbell record, once all receives known to be posted are fetched.
@@ -75,4 +83,11 @@ pub(super) fn control(qp: &Qp, nic: &Nic, index: u16) -> Option<CtrlSeg> {
 /// The `wqe_index` in a send doorbell, whose eight bytes are the first of a [`CtrlSeg`].
 pub(super) fn index_of(doorbell: u64) -> u16 {
     (doorbell >> 40) as u16
+}
+
+/// The index behind the WQE that a send doorbell names.
+pub(super) fn end_of(doorbell: u64) -> u16 {
+    let mut ctrl = [0; SEGMENT];
+    ctrl[..size_of_val(&doorbell)].copy_from_slice(&doorbell.to_be_bytes());
+    index_of(doorbell).wrapping_add(CtrlSeg::read(&ctrl).map_or(1, |ctrl| blocks_of(&ctrl)))
 }

@@ -12,7 +12,7 @@ use super::check::key_fence;
 use super::{message, umr};
 use crate::dma::Purpose;
 use crate::function::Nic;
-use crate::objects::{Datagram, Failure, MkeyRights, Piece, Qp, ReceiveWork, SendRing, SendWork};
+use crate::objects::{CopiedWqe, Datagram, Failure, MkeyRights, Piece, Qp, ReceiveWork, SendRing, SendWork, blocks_of};
 use crate::profile::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD};
 use crate::strict::rules;
 use crate::transport::Transport;
@@ -25,6 +25,7 @@ const LONGEST: u32 = 1 << 31;
 /// If the WQE is invalid, [`SendWork::failure`] says why, and its other fields are not valid.
 pub(crate) fn fetch_send(qp: &mut Qp, nic: &mut Nic) -> Option<SendWork> {
     let mut work = qp.rc.send.spare.pop().unwrap_or_default().reuse();
+    let copied = qp.rc.send.copied.take();
     let ring = qp.send.as_ref()?;
     work.index = qp.rc.send.fetched;
     work.first = qp.rc.send.assigned;
@@ -33,7 +34,7 @@ pub(crate) fn fetch_send(qp: &mut Qp, nic: &mut Nic) -> Option<SendWork> {
     let posted = qp.rc.send.posted.wrapping_sub(work.index);
     let names_stream = qp.service == ServiceType::Dci;
     let place = WqePosition { number: qp.qpn, index: work.index, posted, names_stream };
-    let parsed = read_wqe(place, ring, nic, &mut wqe, &mut blocks).and_then(|len| {
+    let parsed = read_wqe(place, ring, copied.as_ref(), nic, &mut wqe, &mut blocks).and_then(|len| {
         let ctrl = CtrlSeg::read(&wqe).ok_or(bad_operation())?;
         parse(qp, nic, &ctrl, &wqe[..len], &mut work)?;
         Ok(ctrl)
@@ -71,21 +72,26 @@ pub(super) struct WqePosition {
     pub names_stream: bool,
 }
 
-/// Reads a whole WQE, which may wrap around the ring's end. `blocks` is set to its WQEBBs.
+/// Reads a whole WQE from the ring, where it may wrap around the end, or from its copy. `blocks` is set to its WQEBBs.
 pub(super) fn read_wqe(
     at: WqePosition,
     ring: &SendRing,
+    copied: Option<&CopiedWqe>,
     nic: &Nic,
     wqe: &mut [u8],
     blocks: &mut u16,
 ) -> Result<usize, Failure> {
     let place = |block: u16| u64::from(at.index.wrapping_add(block)) & ((1 << ring.log_size) - 1);
+    let copied = copied.filter(|copied| copied.index == at.index);
     let mut read = |block: u16| {
         let to = usize::from(block) * WQEBB;
-        let place = place(block) * WQEBB as u64;
-        ring.memory
-            .read(nic.dma.counted(Purpose::Wqe), place, &mut wqe[to..to + WQEBB])
-            .map_err(|_| bad_operation())?;
+        let (place, wqebb) = (place(block) * WQEBB as u64, &mut wqe[to..to + WQEBB]);
+        match copied.and_then(|copied| copied.block(block)) {
+            Some(copied) => wqebb.copy_from_slice(copied),
+            None => {
+                ring.memory.read(nic.dma.counted(Purpose::Wqe), place, wqebb).map_err(|_| bad_operation())?;
+            }
+        }
         Ok::<_, Failure>(CtrlSeg::read(wqe).unwrap_or_default())
     };
     let ctrl = read(0)?;
@@ -95,11 +101,6 @@ pub(super) fn read_wqe(
         read(block)?;
     }
     Ok(usize::from(ctrl.ds()) * SEGMENT)
-}
-
-/// WQEBBs of a WQE, by `ds` of its control segment.
-pub(crate) fn blocks_of(ctrl: &CtrlSeg) -> u16 {
-    u16::from(ctrl.ds()).div_ceil((WQEBB / SEGMENT) as u16).max(1)
 }
 
 /// Checks the control segment. PRM "Control Segment".

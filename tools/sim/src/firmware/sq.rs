@@ -41,6 +41,7 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
         uar,
         tis,
         fetched: 0,
+        copied: None,
         posted: 0,
         is_listed: false,
         pace: Default::default(),

@@ -3,6 +3,7 @@
 
 use super::blueflame::BlueFlame;
 use super::uar_memory::{MemoryError, Shared, UarArea, UarMemory};
+use super::write_combining::WriteCombining;
 use crate::objects::{FIRST_UAR, LOG_PAGE, PAGE};
 use crate::profile::Profile;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct Bar {
     pub(crate) half: Option<(u64, u32)>,
     pub(crate) audit: Audit,
     pub(crate) blueflame: BlueFlame,
+    /// Copies that arrive in parts; `None` if parts are not joined.
+    pub(crate) combining: Option<WriteCombining>,
     /// Log of all doorbells, if enabled.
     pub(crate) log: Option<Vec<Rung>>,
 }
@@ -55,6 +58,7 @@ impl Bar {
             half: None,
             audit: Audit::default(),
             blueflame: BlueFlame::default(),
+            combining: None,
             log: None,
         }
     }
@@ -104,6 +108,11 @@ impl Bar {
         Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.memory_end - offset }] })
     }
 
+    /// Joins stores to a BlueFlame buffer that arrive one by one. Only those that are messages can be.
+    pub fn combine_writes(&mut self) {
+        self.combining.get_or_insert_default();
+    }
+
     /// Starts to log doorbells for [`take_rung`](Self::take_rung).
     pub fn log_doorbells(&mut self) {
         self.log.get_or_insert_default();
@@ -119,6 +128,7 @@ impl Bar {
         self.half = None;
         self.audit = Audit::default();
         self.blueflame = BlueFlame::default();
+        self.combining = self.combining.take().map(|_| WriteCombining::default());
         if let Some(shared) = &self.shared {
             shared.clear();
         }
@@ -127,6 +137,9 @@ impl Bar {
     /// Clears the page of a freed UAR, so that old doorbells do not affect its next owner.
     pub(crate) fn release(&mut self, uar: u32) {
         self.blueflame.release(uar);
+        if let Some(combining) = &mut self.combining {
+            combining.release(uar);
+        }
         if let Some(shared) = self.shared.as_ref().filter(|_| self.is_mapped(uar)) {
             shared.clear_range(u64::from(uar) << LOG_PAGE, PAGE);
         }

@@ -15,6 +15,7 @@ mod pages;
 pub(crate) mod real_time;
 mod scheduler;
 mod uar_memory;
+mod write_combining;
 
 use std::time::Instant;
 
@@ -32,6 +33,7 @@ pub(crate) use pages::{Context, PAGE};
 pub use real_time::RealTime;
 pub use scheduler::Scheduler;
 pub use uar_memory::{MemoryError, UarArea, UarMemory};
+pub(crate) use write_combining::OpenCopy;
 
 use crate::dma::Dma;
 use crate::fault::Faults;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mlx5_prm::cqe::Cqe;
 use mlx5_prm::ctx::{QueueState, Rqc, Rqtc, Sqc, Tirc, Tisc};
 
-use super::{Consumed, Doorbell, HeldByQueue, Pace, Piece, RecvRing, SendRing};
+use super::{Consumed, CopiedWqe, Doorbell, HeldByQueue, Pace, Piece, RecvRing, SendRing};
 use crate::dma::Traffic;
 use crate::ethernet::Segment;
 use crate::steering::hash::Hashing;
@@ -121,6 +121,8 @@ pub struct Sq {
     pub tis: Option<SendsThrough>,
     /// WQEBBs fetched.
     pub fetched: u16,
+    /// The next WQE, if it came with its doorbell.
+    pub(crate) copied: Option<CopiedWqe>,
     /// WQEBBs known to be posted.
     pub posted: u16,
     /// It is in the scheduler's list.

@@ -3,6 +3,7 @@
 //! Firmware commands create and destroy objects; the engines use them. Numbers are allocated as on a card: the lowest
 //! free one first, above the reserved ones.
 
+mod copied;
 mod cq;
 mod dct;
 mod device_memory;
@@ -25,6 +26,7 @@ mod uar;
 mod wait;
 mod work;
 
+pub(crate) use copied::{CopiedWqe, blocks_of};
 pub(crate) use cq::Compression;
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use dct::Dct;

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Instant;
 
 use super::QueueName;
+use super::copied::CopiedWqe;
 use super::mkey::User;
 use super::streams::Streams;
 use super::work::{Datagram, Failure, ReceiveWork, SendWork};
@@ -35,6 +36,8 @@ pub(crate) struct Requester {
     pub posted: u16,
     /// WQEBBs fetched: the position of the next WQE.
     pub fetched: u16,
+    /// The next WQE, if it came with its doorbell.
+    pub copied: Option<CopiedWqe>,
     /// Work fetched and not completed, oldest first.
     pub work: VecDeque<SendWork>,
     /// Completed work, kept so that its buffers are reused.

@@ -12,6 +12,7 @@ use super::offload::{WrongHeaders, divide, finished};
 use crate::engine::charge::charge;
 use crate::engine::completion;
 use crate::engine::flush::count_posted;
+use crate::engine::posted::heeded;
 use crate::engine::umr;
 use crate::engine::wqe::{self, WqePosition};
 use crate::function::{Function, Nic};
@@ -109,14 +110,14 @@ pub(crate) fn resume(f: &mut Function) -> bool {
 /// The queue was reset: what it had to send is discarded.
 pub(crate) fn reset(sq: &mut Sq, nic: &mut Nic) {
     nic.scheduler.unset_paced(sq);
-    (sq.fetched, sq.posted, sq.pace) = (0, 0, Pace::default());
+    (sq.fetched, sq.copied, sq.posted, sq.pace) = (0, None, 0, Pace::default());
     (sq.consumed, sq.posted_in_error) = (Consumed::default(), 0);
 }
 
-/// A doorbell named this queue, or may have been lost.
-pub(crate) fn look(sq: &mut Sq, nic: &mut Nic) {
+/// A doorbell named this queue, or may have been lost. As for queue pairs, `end` bounds what it is about.
+pub(crate) fn look(sq: &mut Sq, nic: &mut Nic, end: Option<u16>) {
     let before = sq.posted;
-    if !refresh(sq, nic) {
+    if !refresh(sq, nic, end) {
         return;
     }
     match sq.state {
@@ -130,10 +131,11 @@ pub(crate) fn look(sq: &mut Sq, nic: &mut Nic) {
     }
 }
 
-/// Reads dword 1 of the doorbell record. Returns true if it changed.
-fn refresh(sq: &mut Sq, nic: &Nic) -> bool {
+/// Reads dword 1 of the doorbell record, and heeds it up to `end`. Returns true if there is more than before.
+fn refresh(sq: &mut Sq, nic: &Nic, end: Option<u16>) -> bool {
     let Ok(record) = sq.doorbell.read(&nic.dma, 1) else { return false };
-    let before = std::mem::replace(&mut sq.posted, record as u16);
+    let before = sq.posted;
+    sq.posted = heeded(before, record as u16, end);
     if sq.posted == before {
         return false;
     }
@@ -156,7 +158,8 @@ fn execute_next(sq: &mut Sq, nic: &mut Nic) {
     let index = sq.fetched;
     let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index), names_stream: false };
     let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
-    let read = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
+    let copied = sq.copied.take();
+    let read = wqe::read_wqe(place, &sq.ring, copied.as_ref(), nic, &mut bytes, &mut blocks);
     sq.fetched = index.wrapping_add(blocks);
     let ctrl = CtrlSeg::read(&bytes).unwrap_or_default();
     let (mut frames, mut wait) = (Frames::default(), None);
@@ -196,7 +199,7 @@ pub(crate) fn flush(sq: &mut Sq, nic: &mut Nic) {
     if !sq.context.flush_in_error_en() {
         return;
     }
-    refresh(sq, nic);
+    refresh(sq, nic, None);
     if let Some(Executed { index, opcode, .. }) = cut {
         super::send_failed(nic, sq, index, opcode, completion::flushed());
     }
@@ -205,7 +208,7 @@ pub(crate) fn flush(sq: &mut Sq, nic: &mut Nic) {
         let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index), names_stream: false };
         let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
         // Only the length of an invalid WQE matters here.
-        let _ = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
+        let _ = wqe::read_wqe(place, &sq.ring, None, nic, &mut bytes, &mut blocks);
         sq.fetched = index.wrapping_add(blocks);
         let opcode = CtrlSeg::read(&bytes).map_or(0, |ctrl| ctrl.opcode().number() as u8);
         super::send_failed(nic, sq, index, opcode, completion::flushed());

@@ -13,7 +13,7 @@ const BUFFERS: [u64; 2] = [0x800, 0x900];
 const PAGES: [u32; 2] = [UAR, FIRST_UAR];
 
 /// Two queue pairs that use UAR page `uar`.
-fn bench(uar: u32) -> (Bench, u32, u32) {
+pub(super) fn bench(uar: u32) -> (Bench, u32, u32) {
     let (mut bench, a, b) = Bench::standard();
     while bench.f.nic.objects.uars.insert(Uar { users: 0 }).unwrap() != UAR {}
     for qpn in [a, b] {
@@ -23,7 +23,7 @@ fn bench(uar: u32) -> (Bench, u32, u32) {
 }
 
 /// Stores to the BAR as software does, in ascending order.
-fn store(bench: &mut Bench, uar: u32, register: u64, bytes: &[u8]) {
+pub(super) fn store(bench: &mut Bench, uar: u32, register: u64, bytes: &[u8]) {
     let at = (u64::from(uar) << bar::LOG_PAGE) + register;
     if uar == UAR {
         return bench.f.bar.uar_memory().unwrap().file.unwrap().write_all_at(bytes, at).unwrap();
@@ -34,7 +34,7 @@ fn store(bench: &mut Bench, uar: u32, register: u64, bytes: &[u8]) {
 }
 
 /// A write with `len` inline bytes of `fill`, posted without doorbell: the blocks to copy.
-fn posted(bench: &mut Bench, qpn: u32, len: usize, fill: u8) -> Vec<u8> {
+pub(super) fn posted(bench: &mut Bench, qpn: u32, len: usize, fill: u8) -> Vec<u8> {
     let to = MEMORY + (16 << 20) + u64::from(fill) * 64;
     let post =
         Post::new(mlx5_prm::wqe::WqeOpcode::RdmaWrite, vec![Seg::Remote(to, bench.key), Seg::Inline(vec![fill; len])]);
@@ -51,13 +51,13 @@ fn posted(bench: &mut Bench, qpn: u32, len: usize, fill: u8) -> Vec<u8> {
 }
 
 /// The card reads what was stored.
-fn seen(bench: &mut Bench) {
+pub(super) fn seen(bench: &mut Bench) {
     bar::poll(&mut bench.f);
     bench.run();
 }
 
 /// Lets the settling time pass; returns strict mode's reports.
-fn settled(bench: &mut Bench) -> Vec<&'static str> {
+pub(super) fn settled(bench: &mut Bench) -> Vec<&'static str> {
     seen(bench);
     bench.f.nic.now += Duration::from_secs(1);
     bar::audit(&mut bench.f);
@@ -148,6 +148,29 @@ fn one_buffer_for_two_copies_running() {
             let wqe = posted(&mut bench, a, 20, fill);
             store(&mut bench, uar, 0x800, &wqe[..8]);
             assert_eq!(settled(&mut bench), [""; 0]);
+        }
+    }
+}
+
+/// Linux' test of write combining does so, and a card that takes either does nothing.
+#[test]
+fn a_copied_nop_may_ask_for_another_completion_and_nothing_else() {
+    use mlx5_prm::wqe::WqeOpcode::{Nop, RdmaWrite};
+    for uar in PAGES {
+        for (opcode, at, expected) in
+            [(Nop, 11, None), (Nop, 12, Some(RULE_COPY)), (Nop, 8, Some(RULE_COPY)), (RdmaWrite, 11, Some(RULE_COPY))]
+        {
+            let (mut bench, a, _) = bench(uar);
+            let segs = if opcode == Nop { vec![] } else { vec![Seg::Remote(MEMORY + (16 << 20), bench.key)] };
+            let post = Post { signalled: false, immediate: 0x0102_0304, ..Post::new(opcode, segs) };
+            let index = bench.put(a, &post);
+            bench.record(a, 1, (index + 1).into());
+            let ring = bench.qp_mut(a).send.clone().unwrap();
+            let mut copy = vec![0; 64];
+            ring.memory.read(&bench.f.nic.dma, 0, &mut copy).unwrap();
+            copy[at] ^= 8;
+            store(&mut bench, uar, 0x800, &copy);
+            assert_eq!(settled(&mut bench), expected.into_iter().collect::<Vec<_>>(), "{opcode}, byte {at}");
         }
     }
 }

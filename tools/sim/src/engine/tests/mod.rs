@@ -1,6 +1,7 @@
 mod atomics;
 pub(crate) mod bench;
 mod blueflame;
+mod combining;
 mod completions;
 mod data;
 mod errors;

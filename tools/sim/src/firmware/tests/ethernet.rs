@@ -5,7 +5,7 @@ use mlx5_prm::cqe::{Cqe, CqeFormat, CqeOpcode, CqeSyndrome, ErrorCqe, MiniCqeFor
 use mlx5_prm::ctx::*;
 use mlx5_prm::flow::*;
 use mlx5_prm::layout::{Be32, Be64, Layout};
-use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, LKEY_INVALID, SEGMENT, WqeOpcode};
+use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, LKEY_INVALID, SEGMENT, WQEBB, WqeOpcode};
 
 use super::client::{Client, Parents};
 use crate::engine;
@@ -433,6 +433,29 @@ fn post_large(rig: &mut Rig, header: &[u8], payload: &[u8]) {
     rig.client.write(rig.parents.doorbells + 132, &(wqe.len().div_ceil(64) as u32).to_be_bytes());
     engine::send_doorbell(&mut rig.client.f, rig.parents.uar, u64::from_be_bytes(*wqe.first_chunk().unwrap()));
     while engine::run(&mut rig.client.f) {}
+}
+
+/// Linux' test of write combining: the copy asks for a completion, the WQE in the ring does not.
+#[test]
+fn a_copy_is_executed_instead_of_the_ring() {
+    let mut rig = Rig::new();
+    for (mode, completions) in [(CompletionMode::Always, 1), (CompletionMode::OnError, 0)] {
+        let mut wqe = rig.put(WqeOpcode::Nop, 0, &[]);
+        let mut ctrl = CtrlSeg::read(&wqe).unwrap();
+        ctrl.w().ce(CompletionMode::OnError);
+        rig.rewrite(ctrl.as_bytes());
+        rig.record(rig.posted.into());
+        ctrl.w().ce(mode);
+        wqe[..SEGMENT].copy_from_slice(ctrl.as_bytes());
+        wqe.resize(WQEBB, 0);
+        engine::send_copy(&mut rig.client.f, rig.parents.uar, &wqe);
+        while engine::run(&mut rig.client.f) {}
+        assert_eq!(rig.polls().len(), completions, "{mode}");
+    }
+    let wqe = rig.put(WqeOpcode::Nop, 0, &[]);
+    rig.record(rig.posted.into());
+    rig.ring(&wqe);
+    assert_eq!(rig.polls().len(), 1, "the ring's, by a doorbell alone");
 }
 
 #[test]
