@@ -5,6 +5,7 @@ mod common;
 
 use std::num::ParseIntError;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use common::{Lab, PROBE, Report, SOON, THEY_LISTEN, TRAFFIC, TestResult, assert_lawful, build};
 use mlx5_lab::{Guest, GuestBuilder, Model, Software, rounds, verbs_program};
@@ -176,13 +177,16 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
 }
 
 /// What a ConnectX-7 has alone: regions on demand, by faults of memory, and streams of DC initiators. Its real-time
-/// clock is on. It also runs a part of the other test's programs, so that both guests take about as long.
+/// clock is on, and it combines writes, so that Linux and libmlx5 use BlueFlame. It also runs a part of the other
+/// test's programs, so that both guests take about as long.
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_connectx7_has_pages_on_demand_and_streams() -> TestResult {
     let linuxptp = Software::linuxptp()?;
     let guest = Guest::builder("mlx5_ib-connectx7").share(linuxptp.folder(), linuxptp.place());
-    let verbs = Verbs::boot_on(&["--profile", "connectx7", "--real-time-clock"], guest)?;
+    let options = ["--profile", "connectx7", "--real-time-clock", "--write-combining", "--stats", "1"];
+    let verbs = Verbs::boot_on(&options, guest)?;
+    work_requests_are_copied(&verbs)?;
     clocks_follow_each_other(&verbs)?;
     verbs.own("packet_clock a b 10.0.0.2", "both obey and stamp")?;
     is_the_kernels_clock(&verbs)?;
@@ -202,6 +206,52 @@ fn a_connectx7_has_pages_on_demand_and_streams() -> TestResult {
     assert!(model.runs(), "the model died:\n{}", model.stderr());
     guest.power_off()?;
     Ok(())
+}
+
+/// Linux finds that write combining works: it maps pages so for us, and libmlx5 copies, also what it does not inline.
+/// The card executes copies instead of reading the rings, and what arrives is right.
+fn work_requests_are_copied(verbs: &Verbs) -> TestResult {
+    const POSTS: u64 = 1000;
+    let said = verbs.lab.check("frames -d devx:mlx5_0 --peer devx:mlx5_1 -i 20 --blue-flame 2>&1", TRAFFIC)?;
+    assert!(said.contains("by BlueFlame, page mapped write-combining"), "{said}");
+    for size in [64, 2000] {
+        verbs.pingpong("ibv_rc_pingpong", &format!("-n 100 -c -s {size}"))?;
+    }
+    // The client posts one write after the other, and no receive.
+    let counts = || -> Result<[u64; 3], Report> {
+        let table = next_table(&verbs.lab.model, 1)?;
+        Ok([crossed(&table, "doorbell", 2)?, crossed(&table, "doorbell", 3)?, crossed(&table, "wqe", 0)?])
+    };
+    let before = counts()?;
+    verbs.perftest(&format!("ib_write_lat -n {POSTS} -s 64 -I 64"))?;
+    let after = counts()?;
+    let [doorbells, bytes, reads] = [0, 1, 2].map(|at| after[at] - before[at]);
+    // Control segment, address and 64 bytes inline are two WQEBBs: copied, or read.
+    let said = format!("{POSTS} posts: {doorbells} doorbells of {bytes} bytes, {reads} WQEBBs read");
+    assert!(bytes > POSTS * 64 && reads < POSTS, "{said}");
+    Ok(())
+}
+
+/// The next table of a function that `mlx5 sim --stats` prints.
+fn next_table(model: &Model, function: usize) -> Result<String, Report> {
+    let heading = format!("function {function} ");
+    let tables = || model.stdout().split(&heading).skip(1).map(str::to_owned).collect::<Vec<_>>();
+    // The first one that is printed may have been begun before.
+    let (due, deadline) = (tables().len() + 2, Instant::now() + SOON);
+    while tables().len() < due {
+        if Instant::now() > deadline {
+            return Err(format!("no table of function {function}:\n{}", model.stdout()).into());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(tables().swap_remove(due - 2))
+}
+
+/// A number of the row of a purpose.
+fn crossed(table: &str, purpose: &str, column: usize) -> Result<u64, Report> {
+    let row = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = row.into_iter().find(|row| row.first() == Some(&purpose)).ok_or("no row")?;
+    Ok(row.get(column + 1).ok_or("no column")?.parse()?)
 }
 
 /// Streams of our DC initiator, over DevX: one is in error, and taken out of it. The target is libmlx5's, then ours.
