@@ -99,7 +99,7 @@ pub fn measure(common: &Common, count: usize) -> Result<(), Failure> {
         samples.push(post(&mut hub, &turn, &requests)?);
         drain(&mut hub, POSTS, POSTS)?;
     }
-    report(common, &format!("hub_post/{count}"), of_nothing(), samples);
+    report(&format!("hub_post/{count}"), of_nothing(), samples);
 
     let (mut samples, mut pause) = (vec![], Duration::from_millis(1));
     let deadline = Instant::now() + PATIENCE;
@@ -115,6 +115,6 @@ pub fn measure(common: &Common, count: usize) -> Result<(), Failure> {
             }
         }
     }
-    report(common, &format!("hub_poll/{count}"), of_nothing(), samples);
+    report(&format!("hub_poll/{count}"), of_nothing(), samples);
     Ok(())
 }

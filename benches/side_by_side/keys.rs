@@ -76,7 +76,7 @@ pub fn measure<D: DoorbellMode>(common: &Common) -> Result<(), Failure> {
                 some.ring();
                 drain(&mut sent, &mut queue)?;
             }
-            report(common, &format!("register_{count}/{batch}"), of_nothing(), samples);
+            report(&format!("register_{count}/{batch}"), of_nothing(), samples);
         }
     }
     Ok(())

@@ -9,14 +9,18 @@ mod table;
 use mlx5_benches::Failure;
 use mlx5_benches::guest::{self, C_PROGRAMS, LOAD, NETWORK, PROBE, RUN};
 use mlx5_lab::{Build, Guest, Model};
-use table::Figures;
+use table::{Doorbell, Figures};
 
 /// Number of repetitions.
 const RUNS: usize = 5;
 
-/// libmlx5 without locks.
-const THEIRS: &str = "MLX5_SINGLE_THREADED=1 /opt/bench/verbs mlx5_0";
-const OURS: [&str; 2] = ["side_by_side_ours devx:mlx5_0 plain", "side_by_side_ours devx:mlx5_0 blueflame"];
+/// The programs by doorbell: libmlx5 without locks, and ours.
+const PROGRAMS: [(Doorbell, &str); 4] = [
+    (Doorbell::Plain, "MLX5_SINGLE_THREADED=1 MLX5_SHUT_UP_BF=1 /opt/bench/verbs mlx5_0"),
+    (Doorbell::Plain, "side_by_side_ours devx:mlx5_0 plain"),
+    (Doorbell::BlueFlame, "MLX5_SINGLE_THREADED=1 /opt/bench/verbs mlx5_0"),
+    (Doorbell::BlueFlame, "side_by_side_ours devx:mlx5_0 blueflame"),
+];
 
 fn main() -> Result<(), Failure> {
     if guest::is_left_out("side_by_side") {
@@ -25,7 +29,8 @@ fn main() -> Result<(), Failure> {
     let runs = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(RUNS);
     let made = guest::c_program("side_by_side", "verbs")?;
     let build = Build::release(&["mlx5"], &["side_by_side_ours"])?;
-    let model = Model::start(&build, 1, &[])?;
+    // Linux allows copies by BlueFlame only where it finds that writes are combined.
+    let model = Model::start(&build, 1, &["--write-combining"])?;
     let [socket] = model.sockets() else { return Err("one socket".into()) };
     let guest = Guest::builder("side_by_side").nic(socket).key_cache().programs(&build).share(made.path(), C_PROGRAMS);
     let guest = guest.count_instructions().boot_patience(PROBE).boot()?;
@@ -35,10 +40,11 @@ fn main() -> Result<(), Failure> {
     let mut figures = Figures::default();
     for run in 1..=runs {
         eprintln!("run {run} of {runs}");
-        for program in [THEIRS, OURS[0], OURS[1]] {
-            figures.read(&guest.check(program, RUN)?)?;
+        for (doorbell, program) in PROGRAMS {
+            figures.read(doorbell, &guest.check(program, RUN)?)?;
         }
     }
     println!("{}", figures.table());
+    figures.check_copies()?;
     guest::end(guest, &model)
 }

@@ -78,6 +78,6 @@ pub fn measure<D: DoorbellMode>(common: &Common, count: usize) -> Result<(), Fai
         }
         drain(&mut sent, &mut many)?;
     }
-    report(common, &format!("poll_many/{count}"), of_nothing(), samples);
+    report(&format!("poll_many/{count}"), of_nothing(), samples);
     Ok(())
 }

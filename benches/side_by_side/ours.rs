@@ -223,7 +223,7 @@ fn poll_receives<R: Receiver>(queue: &mut CompletionQueue, width: usize, receive
 }
 
 /// A send queue, and the receive queue that it sends to.
-struct Bench<'a, S: Service, D: SendDoorbell, R> {
+struct Bench<S: Service, D: SendDoorbell, R> {
     sender: SendQueue<D, S>,
     receiver: R,
     sent: CompletionQueue,
@@ -233,7 +233,6 @@ struct Bench<'a, S: Service, D: SendDoorbell, R> {
     nothing: u64,
     /// Wait of a round before it polls.
     pause: Duration,
-    common: &'a Common,
     /// Flow rule that sends frames to the receiver.
     _rule: Option<FlowRule>,
     /// Whose messages the receiver takes, where that is not it.
@@ -244,9 +243,9 @@ struct Bench<'a, S: Service, D: SendDoorbell, R> {
     _extended: Option<Arc<XrcTarget>>,
 }
 
-impl<'a, D: DoorbellMode> Bench<'a, Messages, D, ReceiveQueue> {
+impl<D: DoorbellMode> Bench<Messages, D, ReceiveQueue> {
     /// Two connected queue pairs, the first sending to the second.
-    fn connected(common: &'a Common) -> Result<Self, Failure> {
+    fn connected(common: &Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
         let options = QpOptions::default().wqes(DEPTH, DEPTH).inline_bytes(BYTES as u16);
         let create_qp = || QueuePair::create(&common.pd, &common.uar, sent.cq(), received.cq(), options.clone());
@@ -254,13 +253,13 @@ impl<'a, D: DoorbellMode> Bench<'a, Messages, D, ReceiveQueue> {
         connect(&sender, receiver.qpn(), PathMtu::Mtu1024)?;
         connect(&receiver, sender.qpn(), PathMtu::Mtu1024)?;
         let requests = common.requests(&[], receiver.qpn(), BYTES)?;
-        Ok(Bench::new(common, sender.send_queue()?, receiver.receive_queue()?, sent, received, requests))
+        Ok(Bench::new(sender.send_queue()?, receiver.receive_queue()?, sent, received, requests))
     }
 }
 
-impl<'a, D: DoorbellMode> Bench<'a, Messages, D, SharedReceiveQueue> {
+impl<D: DoorbellMode> Bench<Messages, D, SharedReceiveQueue> {
     /// As [`Bench::connected`]; the receives are of a shared receive queue.
-    fn sharing(common: &'a Common) -> Result<Self, Failure> {
+    fn sharing(common: &Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
         let srq = Srq::create(&common.pd, SrqOptions::default().wqes(DEPTH - 1))?;
         let options = QpOptions::default().wqes(DEPTH, 0).inline_bytes(BYTES as u16).srq(&srq);
@@ -269,15 +268,15 @@ impl<'a, D: DoorbellMode> Bench<'a, Messages, D, SharedReceiveQueue> {
         connect(&sender, receiver.qpn(), PathMtu::Mtu1024)?;
         connect(&receiver, sender.qpn(), PathMtu::Mtu1024)?;
         let requests = common.requests(&[], receiver.qpn(), BYTES)?;
-        let mut bench = Bench::new(common, sender.send_queue()?, srq.receive_queue()?, sent, received, requests);
+        let mut bench = Bench::new(sender.send_queue()?, srq.receive_queue()?, sent, received, requests);
         bench._receiver = Some(receiver);
         Ok(bench)
     }
 }
 
-impl<'a, D: DoorbellMode> Bench<'a, DynamicMessages, D, SharedReceiveQueue> {
+impl<D: DoorbellMode> Bench<DynamicMessages, D, SharedReceiveQueue> {
     /// A dynamically connected initiator and its target.
-    fn dynamic(common: &'a Common) -> Result<Self, Failure> {
+    fn dynamic(common: &Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
         let srq = Srq::create(&common.pd, SrqOptions::default().wqes(DEPTH - 1))?;
         let target = Dct::create(&common.pd, &srq, received.cq(), &DctOptions::new(ACCESS_KEY))?;
@@ -285,14 +284,14 @@ impl<'a, D: DoorbellMode> Bench<'a, DynamicMessages, D, SharedReceiveQueue> {
         let sender = QueuePair::create(&common.pd, &common.uar, sent.cq(), sent.cq(), options)?;
         sender.activate_initiator(&InitiatorAttributes::default())?;
         let requests = common.requests(&[], target.dctn(), BYTES)?;
-        let bench = Bench::new(common, sender.dc_send_queue()?, srq.receive_queue()?, sent, received, requests);
+        let bench = Bench::new(sender.dc_send_queue()?, srq.receive_queue()?, sent, received, requests);
         Ok(Bench { _target: Some(target), ..bench })
     }
 }
 
-impl<'a, D: DoorbellMode> Bench<'a, ExtendedMessages, D, SharedReceiveQueue> {
+impl<D: DoorbellMode> Bench<ExtendedMessages, D, SharedReceiveQueue> {
     /// An initiator, its target, and the shared receive queue that its messages name.
-    fn extended(common: &'a Common) -> Result<Self, Failure> {
+    fn extended(common: &Common) -> Result<Self, Failure> {
         let options = CqOptions::default().entries(2 * POSTS as u32).for_xrc();
         let (sent, received) = (common.cq()?, CompletionQueue::create(&common.uar, options)?);
         let domain = Xrcd::alloc(&common.device)?;
@@ -309,14 +308,14 @@ impl<'a, D: DoorbellMode> Bench<'a, ExtendedMessages, D, SharedReceiveQueue> {
         let mut requests = common.requests(&[], target.qpn(), BYTES)?;
         let to_srq = RemoteSrq::new(srq.srqn()).ok_or("an SRQ's number has 24 bits")?;
         requests.iter_mut().for_each(|request| request.to_srq = to_srq);
-        let bench = Bench::new(common, sender.xrc_send_queue()?, srq.receive_queue()?, sent, received, requests);
+        let bench = Bench::new(sender.xrc_send_queue()?, srq.receive_queue()?, sent, received, requests);
         Ok(Bench { _extended: Some(target), ..bench })
     }
 }
 
-impl<'a, D: DoorbellMode> Bench<'a, Datagrams, D, ReceiveQueue> {
+impl<D: DoorbellMode> Bench<Datagrams, D, ReceiveQueue> {
     /// Two UD queue pairs.
-    fn datagrams(common: &'a Common) -> Result<Self, Failure> {
+    fn datagrams(common: &Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
         let options = QpOptions::default().datagrams().wqes(DEPTH, DEPTH).inline_bytes(BYTES as u16);
         let create_qp = || QueuePair::create(&common.pd, &common.uar, sent.cq(), received.cq(), options.clone());
@@ -326,14 +325,14 @@ impl<'a, D: DoorbellMode> Bench<'a, Datagrams, D, ReceiveQueue> {
         }
         let requests = common.requests(&[], receiver.qpn(), GRH + BYTES)?;
         let (sender, receiver) = (sender.datagram_send_queue()?, receiver.receive_queue()?);
-        Ok(Bench::new(common, sender, receiver, sent, received, requests))
+        Ok(Bench::new(sender, receiver, sent, received, requests))
     }
 }
 
-impl<'a, D: DoorbellMode> Bench<'a, Frames, D, EthernetReceiveQueue> {
+impl<D: DoorbellMode> Bench<Frames, D, EthernetReceiveQueue> {
     /// A send queue of frames, in its own transport domain, as a domain does not receive its own frames, and a receive
     /// queue.
-    fn frames(common: &'a Common) -> Result<Self, Failure> {
+    fn frames(common: &Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
         let domain = || TransportDomain::alloc(&common.device);
         let options = SqOptions::default().wqes(DEPTH).inline_bytes(BYTES as u16);
@@ -345,7 +344,7 @@ impl<'a, D: DoorbellMode> Bench<'a, Frames, D, EthernetReceiveQueue> {
         let mac = common.device.mac().0;
         let header = [&mac[..], &mac, &ETHERTYPE.to_be_bytes()].concat();
         let requests = common.requests(&header, 0, BYTES)?;
-        let bench = Bench::new(common, sq.send_queue()?, rq.receive_queue()?, sent, received, requests);
+        let bench = Bench::new(sq.send_queue()?, rq.receive_queue()?, sent, received, requests);
         Ok(Bench { _rule: Some(rule), ..bench })
     }
 }
@@ -357,9 +356,8 @@ fn steer(tir: &Arc<Tir>) -> Result<FlowRule, Failure> {
     Ok(FlowRule::beside_kernel(&matcher, &matched, tir)?)
 }
 
-impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
+impl<S: Service, D: SendDoorbell, R: Receiver> Bench<S, D, R> {
     fn new(
-        common: &'a Common,
         sender: SendQueue<D, S>,
         receiver: R,
         sent: CompletionQueue,
@@ -376,7 +374,6 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
             requests,
             nothing,
             pause,
-            common,
             _rule: None,
             _receiver: None,
             _target: None,
@@ -396,7 +393,7 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
     }
 
     fn report(&self, row: &str, samples: Vec<u64>) {
-        report(self.common, row, self.nothing, samples);
+        report(row, self.nothing, samples);
     }
 
     /// [`POSTS`] receives, with a doorbell record for each `batch`: the ticks.

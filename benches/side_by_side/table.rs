@@ -5,22 +5,31 @@ use std::fmt::Write;
 
 use super::Failure;
 
-/// The columns, by the programs' names for them.
-const CLASSIC: &str = "classic";
-const WR: &str = "wr";
-const PLAIN: &str = "plain";
-const BLUE_FLAME: &str = "blueflame";
+/// The programs' names for what they measure: libmlx5's two interfaces, and ours.
+const APIS: [&str; 3] = ["classic", "wr", "ours"];
 
 /// Budget: our instructions relative to libmlx5's.
 const BUDGET: f64 = 0.5;
+
+/// A row in which each post rings, so that it is copied where the doorbell is by BlueFlame.
+const COPIED: &str = "write_inline/1/1";
+
+/// How a program rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doorbell {
+    /// Eight bytes.
+    Plain,
+    /// By a copy of the work request, where the driver thinks that it pays.
+    BlueFlame,
+}
 
 /// Instructions per operation.
 #[derive(Default)]
 pub struct Figures {
     /// Rows, in order of first appearance.
     rows: Vec<String>,
-    /// Samples by row and column, one for each run.
-    samples: BTreeMap<(String, String), Vec<f64>>,
+    /// Samples by row, doorbell and API, one for each run.
+    samples: BTreeMap<(String, Doorbell, &'static str), Vec<f64>>,
 }
 
 /// Summary of all runs.
@@ -31,63 +40,89 @@ struct Figure {
 }
 
 impl Figures {
-    /// Adds a program's output: lines "row column figure".
-    pub fn read(&mut self, said: &str) -> Result<(), Failure> {
+    /// Adds the output of a program that rings so: lines "row api figure".
+    pub fn read(&mut self, doorbell: Doorbell, said: &str) -> Result<(), Failure> {
         for line in said.lines() {
-            let [row, column, figure] = line.split(' ').collect::<Vec<_>>()[..] else {
-                return Err(format!("no figure: {line:?}").into());
+            let parts = line.split(' ').collect::<Vec<_>>();
+            let api = |name| APIS.into_iter().find(|api| *api == name);
+            let (row, api, figure) = match parts[..] {
+                [row, name, figure] => (row, api(name), figure),
+                _ => ("", None, ""),
             };
+            let api = api.ok_or_else(|| format!("no figure: {line:?}"))?;
             if !self.rows.iter().any(|known| known == row) {
                 self.rows.push(row.into());
             }
-            self.samples.entry((row.into(), column.into())).or_default().push(figure.parse()?);
+            self.samples.entry((row.into(), doorbell, api)).or_default().push(figure.parse()?);
         }
         Ok(())
     }
 
-    fn figure(&self, row: &str, column: &str) -> Option<Figure> {
-        let mut samples = self.samples.get(&(row.into(), column.into()))?.clone();
+    /// Fails unless libmlx5 copies: the copy of a work request takes instructions.
+    pub fn check_copies(&self) -> Result<(), Failure> {
+        for api in ["classic", "wr"] {
+            let [plain, copied] =
+                [Doorbell::Plain, Doorbell::BlueFlame].map(|doorbell| self.figure(COPIED, doorbell, api));
+            match (plain, copied) {
+                (Some(plain), Some(copied)) if copied.median > plain.median => {}
+                _ => return Err(format!("libmlx5 does not copy by BlueFlame: {COPIED}, {api}").into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn figure(&self, row: &str, doorbell: Doorbell, api: &'static str) -> Option<Figure> {
+        let mut samples = self.samples.get(&(row.into(), doorbell, api))?.clone();
         samples.sort_unstable_by(f64::total_cmp);
         let (least, most) = (*samples.first()?, *samples.last()?);
         Some(Figure { median: samples[samples.len() / 2], spread: most - least })
     }
 
     /// The table in Markdown, and the number of rows within the budget, of those that libmlx5 has. Ratios are to its
-    /// faster interface.
+    /// faster interface, by the same doorbell.
     pub fn table(&self) -> String {
         let mut text = String::from(
             "| operation | `ibv_post_*`, `ibv_poll_cq` | `ibv_wr_*`, `ibv_start_poll` | mlx5-dv, Plain | ratio | \
-             mlx5-dv, BlueFlame | ratio | spread |\n\
-             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+             BlueFlame: `ibv_post_*` | `ibv_wr_*` | mlx5-dv | ratio | spread |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
         );
         let (mut compared, mut kept) = (0, 0);
         for row in &self.rows {
-            let [classic, wr, plain, blue_flame] =
-                [CLASSIC, WR, PLAIN, BLUE_FLAME].map(|column| self.figure(row, column));
-            let best = [&classic, &wr].into_iter().flatten().map(|figure| figure.median).reduce(f64::min);
-            let ratio = |ours: &Option<Figure>| Some(ours.as_ref()?.median / best?);
-            let ratios = [ratio(&plain), ratio(&blue_flame)];
-            compared += usize::from(best.is_some());
-            kept += usize::from(ratios.iter().all(|ratio| ratio.is_some_and(|ratio| ratio <= BUDGET)));
-            let spread = [&classic, &wr, &plain, &blue_flame].into_iter().flatten().map(|figure| figure.spread);
-            let cell = |figure: &Option<Figure>| figure.as_ref().map_or("-".into(), |f| format!("{:.1}", f.median));
-            let ratio = ratios.map(|ratio| ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")));
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {} | {} | {} | {} | {:.1} |",
-                title(row),
-                cell(&classic),
-                cell(&wr),
-                cell(&plain),
-                ratio[0],
-                cell(&blue_flame),
-                ratio[1],
-                spread.fold(0.0, f64::max)
-            );
+            let ways = [Doorbell::Plain, Doorbell::BlueFlame]
+                .map(|doorbell| Way(APIS.map(|api| self.figure(row, doorbell, api))));
+            compared += usize::from(ways.iter().all(|way| way.best().is_some()));
+            kept += usize::from(ways.iter().all(|way| way.ratio().is_some_and(|ratio| ratio <= BUDGET)));
+            let spread = ways.iter().flat_map(|way| way.0.iter().flatten()).map(|figure| figure.spread);
+            let spread = spread.fold(0.0, f64::max);
+            let _ = writeln!(text, "| {} | {} | {} | {spread:.1} |", title(row), ways[0].cells(), ways[1].cells());
         }
         let _ = writeln!(text, "\n{kept} of {compared} rows are within {BUDGET} of libmlx5");
         text
     }
+}
+
+/// The figures of a row by one doorbell, in the order of [`APIS`].
+struct Way([Option<Figure>; 3]);
+
+impl Way {
+    /// libmlx5's better one.
+    fn best(&self) -> Option<f64> {
+        self.0[..2].iter().flatten().map(|figure| figure.median).reduce(f64::min)
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        Some(self.0[2].as_ref()?.median / self.best()?)
+    }
+
+    /// All figures, and the ratio.
+    fn cells(&self) -> String {
+        let figures = self.0.iter().map(|figure| cell(figure.as_ref().map(|figure| figure.median), 1));
+        figures.chain([cell(self.ratio(), 2)]).collect::<Vec<_>>().join(" | ")
+    }
+}
+
+fn cell(number: Option<f64>, digits: usize) -> String {
+    number.map_or("-".into(), |number| format!("{number:.digits$}"))
 }
 
 /// Description of a row.
