@@ -85,9 +85,8 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
         }
         None => Wire::new(),
     };
-    let mut card =
-        Card::builder().profile(profile).functions(arguments.socket.len()).wire(wire).strict(!arguments.lenient);
-    card = card.write_combining(arguments.write_combining);
+    let card = Card::builder().profile(profile).functions(arguments.socket.len()).wire(wire);
+    let mut card = card.strict(!arguments.lenient).write_combining(arguments.write_combining);
     if let Some(path) = &arguments.pcap {
         card = card.capture(capture(path)?);
     }

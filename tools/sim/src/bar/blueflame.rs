@@ -2,9 +2,8 @@
 //!
 //! A real card may execute the copy instead of the WQE in the ring. This one does so where it
 //! [combines writes](super::combine), and otherwise fetches from the ring, so two threads that copy into one buffer at
-//! the same time would go unnoticed. A doorbell is taken as soon as its first
-//! bytes are there, and the rest of the copy arrives later. So the buffer is checked after a settling time, unless it
-//! was rung again.
+//! the same time would go unnoticed. A doorbell is taken as soon as its first bytes are there, and the rest of the copy
+//! arrives later. So the buffer is checked after a settling time, unless it was rung again.
 //!
 //! Linux, libmlx5 and DPDK also ring with the first eight bytes only. Then the buffer still holds one or several
 //! earlier copies, in blocks of 64 bytes. Only content that is neither the WQE nor such an earlier copy is reported.

@@ -31,12 +31,12 @@ pub(super) fn take(f: &mut Function, offset: u64, bytes: &[u8]) -> bool {
     if f.bar.combining.is_none() {
         return false;
     }
-    let (uar, register) = ((offset >> LOG_PAGE) as u32, offset & (PAGE - 1));
+    let (uar, in_page) = ((offset >> LOG_PAGE) as u32, offset & (PAGE - 1));
     if uar < FIRST_UAR || offset >= f.bar.uar_end {
         flush(f);
         return false;
     }
-    if register < SEND_DOORBELL || f.nic.objects.uars.get(uar).is_none() {
+    if in_page < SEND_DOORBELL || f.nic.objects.uars.get(uar).is_none() {
         return false;
     }
     let register = offset & !(2 * BLUEFLAME_BUFFER - 1);

@@ -63,12 +63,17 @@ pub(super) fn report_half(f: &Function, half: Option<(u64, u32)>) {
     }
 }
 
+/// Counts and logs a doorbell that came in `len` bytes.
+fn note(f: &mut Function, rung: Rung, len: usize) {
+    f.nic.dma.count_doorbell(len);
+    if let Some(log) = &mut f.bar.log {
+        log.push(rung);
+    }
+}
+
 /// Passes a complete doorbell to the engine.
 pub(super) fn ring(f: &mut Function, uar: u32, register: u64, value: u64) {
-    f.nic.dma.count_doorbell(8);
-    if let Some(log) = &mut f.bar.log {
-        log.push(Rung { uar, register, value });
-    }
+    note(f, Rung { uar, register, value }, size_of::<u64>());
     match register {
         CQ_DOORBELL => engine::cq_doorbell(f, uar, value),
         _ => {
@@ -86,19 +91,13 @@ pub(super) fn ring_by_copy(f: &mut Function, offset: u64, wqe: &[u8]) {
     if f.nic.strict.is_on() {
         f.bar.blueflame.write(uar, register, wqe);
     }
-    f.nic.dma.count_doorbell(wqe.len());
-    if let Some(log) = &mut f.bar.log {
-        log.push(Rung { uar, register, value });
-    }
+    note(f, Rung { uar, register, value }, wqe.len());
     blueflame::rung(f, uar, register, value);
     engine::send_copy(f, uar, wqe);
 }
 
 pub(super) fn ring_eq(f: &mut Function, uar: u32, register: u64, value: u32) {
-    f.nic.dma.count_doorbell(4);
-    if let Some(log) = &mut f.bar.log {
-        log.push(Rung { uar, register, value: value.into() });
-    }
+    note(f, Rung { uar, register, value: value.into() }, size_of::<u32>());
     engine::eq_doorbell(f, uar, value, register == EQ_ARM);
 }
 
