@@ -40,6 +40,7 @@ fn count_of_general(obj_type: ObjType) -> Option<&'static str> {
         ObjType::ReservedQpn => Some("log_max_num_reserved_qpn"),
         ObjType::GeneveTlvOpt => Some("max_geneve_tlv_options"),
         ObjType::FlowMeterAso => Some("log_max_num_meter_aso"),
+        ObjType::Sampler => Some("log_max_ft_sampler_num"),
         _ => None,
     }
 }

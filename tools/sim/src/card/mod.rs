@@ -139,7 +139,8 @@ impl Builder {
         self
     }
 
-    /// Seed of the random numbers of fault injection; each function derives its own. The default is constant.
+    /// Seed of the random numbers of fault injection and of flow samplers; each function derives its own. The default
+    /// is constant.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -188,6 +189,9 @@ impl Builder {
             function.share_bar(trapped_uars)?;
             if self.write_combining {
                 function.bar.combine_writes();
+            }
+            if let Some(seed) = seed {
+                function.nic.objects.steering.seed(seed.wrapping_add(index as u64));
             }
             function.nic.port.attach_capture(capture.clone());
             function.nic.observer = observer.as_mut().map(|make| (make.0)(index));

@@ -94,8 +94,8 @@ fn miss(f: &Function, table_type: FlowTableType, context: &FlowTableContext) -> 
     }
 }
 
-/// A table may forward only to tables of its type and of a higher level.
-fn check_ahead(f: &Function, table_type: FlowTableType, level: u8, next: u32) -> Result<(), Syndrome> {
+/// What is of a level may lead only to tables of its type and of a higher level.
+pub(super) fn check_ahead(f: &Function, table_type: FlowTableType, level: u8, next: u32) -> Result<(), Syndrome> {
     let next = f.nic.objects.steering.tables.get(next).filter(|next| next.table_type == table_type);
     let next = next.ok_or(Syndrome::NoSuchFlowTable)?;
     if next.level > level { Ok(()) } else { Err(Syndrome::FlowTableLevel) }
@@ -436,6 +436,13 @@ fn destination(f: &Function, table_type: FlowTableType, level: u8, item: &[u8]) 
         FlowDestinationType::FlowTable => {
             check_ahead(f, table_type, level, number)?;
             Ok(Destination::Table(number))
+        }
+        FlowDestinationType::FlowSampler => {
+            let sampler = f.nic.objects.steering.samplers.get(number).filter(|one| one.table_type == table_type);
+            if sampler.ok_or(Syndrome::NoSuchGeneralObject)?.level <= level {
+                return Err(Syndrome::FlowTableLevel);
+            }
+            Ok(Destination::Sampler(number))
         }
         FlowDestinationType::Tir if table_type == FlowTableType::NicRx => {
             f.nic.objects.tirs.get(number).ok_or(Syndrome::NoSuchTir)?;

@@ -1,17 +1,18 @@
-//! General objects, of which there are three types: numbers of queue pairs that none will get, for who connects by the
+//! General objects, of which there are four types: numbers of queue pairs that none will get, for who connects by the
 //! connection manager and needs a number of its own for each connection (`mlx5dv_reserved_qpn_alloc`); options of
-//! GENEVE, by whose data flow entries match; and flow meters. PRM "General Objects".
+//! GENEVE, by whose data flow entries match; flow meters; and flow samplers. PRM "General Objects".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::layout::Layout;
-use mlx5_prm::obj::{FlowMeterAsoObj, GeneveTlvOption, ObjType};
+use mlx5_prm::obj::{FlowMeterAsoObj, GeneveTlvOption, ObjType, SamplerObj};
 
 use super::answer::Answer;
+use super::flow::{check_ahead, own, properties};
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Context, Function};
 use crate::objects::ReservedQpns;
-use crate::steering::{GeneveOption, MeterPair, Steering, Use};
+use crate::steering::{GeneveOption, MeterPair, Sampler, Steering, Use, most_samplers};
 
 /// `CREATE_GENERAL_OBJECT`.
 pub(super) fn create(
@@ -27,6 +28,7 @@ pub(super) fn create(
     let number = match command.obj_type() {
         ObjType::GeneveTlvOpt => create_option(f, log_obj_range, context)?,
         ObjType::FlowMeterAso => create_meters(f, log_obj_range, context)?,
+        ObjType::Sampler => create_sampler(f, log_obj_range, context)?,
         _ => reserve(f, log_obj_range, context)?,
     };
     let mut output = CreateGeneralObjectOut::ZERO;
@@ -118,6 +120,74 @@ fn destroy_meters(f: &mut Function, first: u32) -> Result<(), Syndrome> {
     Ok(())
 }
 
+/// Makes a flow sampler.
+fn create_sampler(f: &mut Function, log_obj_range: u8, context: &[u8]) -> Answer<u32> {
+    if log_obj_range != 0 {
+        return Err(Syndrome::ObjectRange.into());
+    }
+    let (own_part, rest) = context.split_at_checked(SamplerObj::SIZE).ok_or(Syndrome::InputTooShort)?;
+    let asked = SamplerObj::read(own_part).ok_or(Syndrome::InputTooShort)?;
+    let sampler = Sampler {
+        table_type: asked.table_type(),
+        level: asked.level(),
+        ratio: asked.sample_ratio(),
+        sample_table: asked.sample_table_id(),
+        default_table: asked.default_table_id(),
+    };
+    check_sampler(f, &sampler, asked.ignore_flow_level())?;
+    if own_part != Layout::as_bytes(&sampler_context(&sampler)) || rest.iter().any(|byte| *byte != 0) {
+        return Err(Syndrome::ReservedSet.into());
+    }
+    pages::reserve(f, Context::Sampler)?;
+    let samplers = &mut f.nic.objects.steering.samplers;
+    Ok(samplers.insert(sampler).map_err(|_| Syndrome::TooManySamplers)?)
+}
+
+/// A sampler is between the tables that lead to it and its own: no frame comes back to where it was.
+fn check_sampler(f: &Function, sampler: &Sampler, ignores_level: bool) -> Result<(), Syndrome> {
+    own(sampler.table_type, false, 0)?;
+    let caps = properties(&f.nic.firmware.caps, sampler.table_type);
+    let most = most_samplers(caps) as usize;
+    if most == 0 || ignores_level && !caps.ignore_flow_level() {
+        return Err(Syndrome::CapabilityNotAnnounced);
+    }
+    if sampler.ratio == 0 {
+        return Err(Syndrome::SampleRatio);
+    }
+    if sampler.level > caps.max_ft_level() {
+        return Err(Syndrome::FlowTableLevel);
+    }
+    for table in [sampler.sample_table, sampler.default_table] {
+        check_ahead(f, sampler.table_type, sampler.level, table)?;
+    }
+    let samplers = &f.nic.objects.steering.samplers;
+    let of_type = samplers.iter().filter(|(_, other)| other.table_type == sampler.table_type).count();
+    if of_type < most { Ok(()) } else { Err(Syndrome::TooManySamplers) }
+}
+
+/// The context of a sampler. It has no address in ICM: no software writes entries that would lead there.
+fn sampler_context(sampler: &Sampler) -> SamplerObj {
+    let mut context = SamplerObj::ZERO;
+    context
+        .w()
+        .table_type(sampler.table_type)
+        .level(sampler.level)
+        .sample_ratio(sampler.ratio)
+        .sample_table_id(sampler.sample_table)
+        .default_table_id(sampler.default_table);
+    context
+}
+
+/// Ends a sampler to which no entry leads.
+fn destroy_sampler(f: &mut Function, number: u32) -> Result<(), Syndrome> {
+    let steering = &mut f.nic.objects.steering;
+    steering.samplers.get(number).ok_or(Syndrome::NoSuchGeneralObject)?;
+    if steering.is_used(Use::Sampler(number)) {
+        return Err(Syndrome::SamplerInUse);
+    }
+    steering.samplers.remove(number).map(drop).ok_or(Syndrome::NoSuchGeneralObject)
+}
+
 /// The object's context, as the driver writes it.
 fn written(option: GeneveOption) -> GeneveTlvOption {
     let mut context = GeneveTlvOption::ZERO;
@@ -152,6 +222,10 @@ pub(super) fn query(
             context.w().meter_aso_access_pd(pair.access_pd).flow_meter_parameters(&pair.parameters());
             Layout::as_bytes(&context).to_vec()
         }
+        ObjType::Sampler => {
+            let sampler = f.nic.objects.steering.samplers.get(command.obj_id());
+            Layout::as_bytes(&sampler_context(sampler.ok_or(Syndrome::NoSuchGeneralObject)?)).to_vec()
+        }
         _ => {
             let run = run(f, command.obj_id())?;
             f.queues.reserved.get(run).ok_or(Syndrome::NoSuchGeneralObject)?;
@@ -176,6 +250,10 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyGeneralObjectIn) -> Ans
             destroy_meters(f, command.obj_id())?;
             Context::FlowMeters
         }
+        ObjType::Sampler => {
+            destroy_sampler(f, command.obj_id())?;
+            Context::Sampler
+        }
         _ => {
             let run = run(f, command.obj_id())?;
             f.queues.reserved.remove(run).ok_or(Syndrome::NoSuchGeneralObject)?;
@@ -187,9 +265,13 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyGeneralObjectIn) -> Ans
 }
 
 fn check_type(f: &Function, obj_type: ObjType) -> Result<(), Syndrome> {
-    let is_known = matches!(obj_type, ObjType::ReservedQpn | ObjType::GeneveTlvOpt | ObjType::FlowMeterAso);
+    const KNOWN: [ObjType; 4] = [ObjType::ReservedQpn, ObjType::GeneveTlvOpt, ObjType::FlowMeterAso, ObjType::Sampler];
     let announced = f.nic.firmware.caps.general().general_obj_types();
-    if is_known && announced >> obj_type.number() & 1 != 0 { Ok(()) } else { Err(Syndrome::ObjectType) }
+    if KNOWN.contains(&obj_type) && announced >> obj_type.number() & 1 != 0 {
+        Ok(())
+    } else {
+        Err(Syndrome::ObjectType)
+    }
 }
 
 /// log2 of the numbers that an object reserves.

@@ -123,7 +123,7 @@ syndromes! {
     0x0549 RqInUse ResourceBusy "a TIR or an RQT leads to the receive queue",
     0x054a RqtInUse ResourceBusy "a TIR leads to the RQT",
     0x054b TirInUse ResourceBusy "flow entries lead to the TIR",
-    0x054c FlowTableInUse ResourceBusy "the flow table has groups, or another one leads to it",
+    0x054c FlowTableInUse ResourceBusy "the flow table has groups, or another one or a sampler leads to it",
     0x054d FlowGroupInUse ResourceBusy "the flow group has entries",
     0x054e FlowCounterInUse ResourceBusy "flow entries count on the flow counter",
     0x0552 ModifyHeaderInUse ResourceBusy "flow entries use the modify header context",
@@ -236,6 +236,9 @@ syndromes! {
     0x1308 FlowMeterInUse ResourceBusy "flow entries run a meter of the object",
     0x1309 TooManyFlowMeters ExceedsLimit "more flow meters than log_max_num_meter_aso allows",
     0x130a FlowMetering BadParameter "execute_aso is to name one flow meter, and a register c that gets the colour",
+    0x130b SampleRatio BadParameter "sample_ratio is 0: one of how many frames is to be sampled?",
+    0x130c TooManySamplers ExceedsLimit "more samplers for tables of the type than log_max_ft_sampler_num allows",
+    0x130d SamplerInUse ResourceBusy "flow entries lead to the sampler",
 
     // State changes of queue pairs.
     0x0c01 WrongState BadQpState "the queue pair is not in the state that the transition starts from",
@@ -308,7 +311,7 @@ syndromes! {
 
     // Flow tables.
     0x1201 FlowTableType BadParameter "table_type: only NIC_RX and NIC_TX are supported",
-    0x1202 FlowTableLevel BadParameter "level is above max_ft_level, or the table forwards to one that is not of a higher level",
+    0x1202 FlowTableLevel BadParameter "level is above max_ft_level, or leads to a table or a sampler that is not of a higher level",
     0x1203 FlowTableSize ExceedsLimit "log_size is above log_max_ft_size",
     0x1204 FlowTableMiss BadParameter "table_miss_action is neither default nor forward",
     0x1205 FlowGroupRange BadParameter "the group's range is empty, past the table's end, or overlaps another group's",

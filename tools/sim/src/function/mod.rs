@@ -185,7 +185,8 @@ impl Function {
     /// Empties all tables, as after power-on.
     pub(crate) fn forget_objects(&mut self) {
         self.queues = Queues::new(&self.nic.profile);
-        self.nic.objects = Objects::new(self.nic.index, &self.nic.profile);
+        let mut before = std::mem::replace(&mut self.nic.objects, Objects::new(self.nic.index, &self.nic.profile));
+        self.nic.objects.steering.succeed(&mut before.steering);
         self.share_device_memory();
     }
 }

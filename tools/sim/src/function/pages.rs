@@ -24,6 +24,7 @@ pub(crate) enum Context {
     GeneveOption = 24,
     /// Those that are made at once.
     FlowMeters = 4096,
+    Sampler = 80,
     /// SQ, RQ or RQT.
     Queue = 448,
     /// TIS or TIR.

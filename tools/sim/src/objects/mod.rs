@@ -348,6 +348,7 @@ impl Objects {
         self.rqts.act_for(uid);
         self.steering.geneve_options.act_for(uid);
         self.steering.meters.act_for(uid);
+        self.steering.samplers.act_for(uid);
         before
     }
 
@@ -373,6 +374,7 @@ impl Objects {
             + self.rqts.owned_by(uid)
             + self.steering.geneve_options.owned_by(uid)
             + self.steering.meters.owned_by(uid)
+            + self.steering.samplers.owned_by(uid)
     }
 
     /// Number of L2 table entries in use.

@@ -108,7 +108,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .device_frequency_mhz(khz / 1000)
         .device_frequency_khz(khz)
         .hca_cap_2(true)
-        .general_obj_types(1 << ObjType::ReservedQpn.number() | 1 << ObjType::GeneveTlvOpt.number());
+        .general_obj_types(general_objects([ObjType::ReservedQpn, ObjType::GeneveTlvOpt, ObjType::Sampler]));
     caps.w()
         .eth_net_offloads(true)
         .nic_flow_table(true)
@@ -297,6 +297,11 @@ pub(super) fn qos() -> QosCap {
     caps
 }
 
+/// The bits of such objects in `general_obj_types`.
+fn general_objects(types: impl IntoIterator<Item = ObjType>) -> u64 {
+    types.into_iter().fold(0, |bits, one| bits | 1 << one.number())
+}
+
 /// The same with flow meters, as a ConnectX-6 Dx has them.
 pub(super) fn qos_with_meters() -> QosCap {
     let mut caps = qos();
@@ -306,7 +311,7 @@ pub(super) fn qos_with_meters() -> QosCap {
 
 /// General capabilities of a card with flow meters.
 pub(super) fn with_meters(mut caps: CmdHcaCap) -> CmdHcaCap {
-    let types = caps.general_obj_types() | 1 << ObjType::FlowMeterAso.number();
+    let types = caps.general_obj_types() | general_objects([ObjType::FlowMeterAso]);
     caps.w().general_obj_types(types);
     caps
 }
@@ -350,6 +355,8 @@ pub(super) fn flow_table() -> FlowTableNicCap {
             .pop_vlan(true)
             .push_vlan(true);
     }
+    // libmlx5 and DPDK sample what is received, on ConnectX-5 and later. How many samplers cards have is not published.
+    receive.w().log_max_ft_sampler_num(10);
     // Packets leave tunnels where they are received, and enter them where they are sent: more Linux does not ask for.
     receive.w().reformat_l3_tunnel_to_l2(true);
     transmit.w().reformat_l2_to_l3_tunnel(true);

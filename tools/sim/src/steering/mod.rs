@@ -3,7 +3,7 @@
 //! A [table](FlowTable) has groups, each with one mask, and in their ranges entries, each with one value. The matching
 //! entry with the lowest index decides: drop, or change the frame and forward it to tables, to
 //! [TIRs](crate::objects::Tir) or to the wire. If none matches, the table's miss action applies. Tables forward only to
-//! tables of a higher level, so every lookup ends.
+//! tables of a higher level, or to a [sampler](Sampler), whose level is between theirs, so every lookup ends.
 //!
 //! Entries match on the PRM's `fte_match_param`: a frame's key has the same layout, and is compared under the group's
 //! mask. A group finds its entry by a hash of what its mask selects.
@@ -14,6 +14,7 @@ pub(crate) mod meter;
 pub(crate) mod modify;
 mod payload;
 pub(crate) mod reformat;
+mod sampler;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Instant;
 
+use mlx5_prm::caps::FlowTablePropLayout;
 use mlx5_prm::flow::FlowTableType;
 
 use key::Beside;
@@ -30,10 +32,12 @@ pub use modify::ModifyHeader;
 pub(crate) use modify::Registers;
 pub use payload::GeneveOption;
 pub use reformat::{Reformat, ReformatKind};
+pub use sampler::Sampler;
 pub(crate) use table::Use;
 pub use table::{Changes, Destination, FlowEntry, FlowGroup, FlowTable, Miss, VlanTag};
 
 use crate::ethernet::{self, VxlanPorts};
+use crate::fault::Random;
 use crate::profile::Profile;
 use crate::table::Table;
 
@@ -43,6 +47,9 @@ pub(crate) const MOST_DESTINATIONS: usize = 1024;
 
 /// Number of the object whose option is that of `geneve_tlv_option_0_data`.
 const FIRST_OPTION: u32 = 1;
+
+/// Makes the draws of samplers others than those of fault injection, which have the same seed.
+const SAMPLES: u64 = 0x5a4d_504c;
 
 /// A flow counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,6 +83,10 @@ pub struct Steering {
     pub meters: Table<MeterPair>,
     /// Number of such objects that were made at once, by the number of the first.
     pub(crate) meter_runs: HashMap<u32, u32>,
+    /// Flow samplers, by the number of their object.
+    pub samplers: Table<Sampler>,
+    /// What draws the frames that are sampled.
+    chance: Random,
     /// UDP ports at which frames are looked into as VXLAN's.
     pub vxlan_ports: VxlanPorts,
     /// How many entries use each.
@@ -139,6 +150,7 @@ impl Steering {
         let (receive, transmit) = (caps.flow_table_properties_nic_receive(), caps.flow_table_properties_nic_transmit());
         let most = 1 << receive.log_max_ft_num().max(transmit.log_max_ft_num());
         let modify = 1 << receive.log_max_modify_header_context().max(transmit.log_max_modify_header_context());
+        let [receive_samplers, transmit_samplers] = [receive, transmit].map(most_samplers);
         let general = &profile.general_max;
         let counters = u32::from(general.max_flow_counter_31_16()) << 16 | u32::from(general.max_flow_counter_15_0());
         Steering {
@@ -152,11 +164,23 @@ impl Steering {
             geneve_options: Table::new(FIRST_OPTION, general.max_geneve_tlv_options().into()),
             meters: Table::new(1, 1 << profile.qos.log_max_num_meter_aso()),
             meter_runs: HashMap::new(),
+            samplers: Table::new(1, receive_samplers.max(transmit_samplers)),
+            chance: Random::new(SAMPLES),
             vxlan_ports: VxlanPorts::default(),
             uses: HashMap::new(),
             entries: 0,
             next_group: 1,
         }
+    }
+
+    /// Seeds what draws the frames that are sampled.
+    pub(crate) fn seed(&mut self, seed: u64) {
+        self.chance = Random::new(seed ^ SAMPLES);
+    }
+
+    /// Draws on where `before` stopped, whose place it takes: chance begins nothing anew.
+    pub(crate) fn succeed(&mut self, before: &mut Steering) {
+        self.chance = std::mem::take(&mut before.chance);
     }
 
     /// The root table of a type.
@@ -210,6 +234,14 @@ impl Steering {
             for destination in &entry.destinations {
                 match *destination {
                     Destination::Table(next) => pending.push((next, traveller.clone())),
+                    Destination::Sampler(number) => {
+                        let Some(sampler) = self.samplers.get(number) else { continue };
+                        let before = pending.len();
+                        let tables = sampler.tables(&mut self.chance);
+                        pending.extend(tables.map(|next| (next, traveller.clone())));
+                        // The entry's own destination is one of them.
+                        passed += pending.len() - before - 1;
+                    }
                     Destination::Tir(tirn) => deliveries.push(traveller.clone().delivery(Some(tirn), entry.tag)),
                     Destination::Wire => deliveries.push(traveller.clone().delivery(None, entry.tag)),
                 }
@@ -262,10 +294,13 @@ impl Steering {
         }
     }
 
-    /// Whether any entry, or the miss action of any table, uses it.
+    /// Whether any entry, sampler, or miss action of any table uses it.
     pub(crate) fn is_used(&self, used: Use) -> bool {
         let is_missed_to = |number| self.tables.iter().any(|(_, table)| table.miss == Miss::Table(number));
-        self.uses.contains_key(&used) || matches!(used, Use::Table(number) if is_missed_to(number))
+        let is_sampled_to =
+            |number| self.samplers.iter().any(|(_, one)| [one.sample_table, one.default_table].contains(&number));
+        self.uses.contains_key(&used)
+            || matches!(used, Use::Table(number) if is_missed_to(number) || is_sampled_to(number))
     }
 
     /// Number of entries in all tables.
@@ -273,12 +308,20 @@ impl Steering {
         self.entries
     }
 
-    /// Number of objects: tables, groups, counters, meters, modify header and packet reformat contexts, options of
-    /// GENEVE.
+    /// Number of objects: tables, groups, counters, meters, samplers, modify header and packet reformat contexts,
+    /// options of GENEVE.
     pub(crate) fn count(&self) -> usize {
         let groups: usize = self.tables.iter().map(|(_, table)| table.groups.len()).sum();
         let contexts = self.modify_headers.len() + self.reformats.len() + self.geneve_options.len();
-        self.tables.len() + groups + self.bulks.len() + self.meter_runs.len() + contexts
+        self.tables.len() + groups + self.bulks.len() + self.meter_runs.len() + self.samplers.len() + contexts
+    }
+}
+
+/// How many samplers there can be for tables of a type.
+pub(crate) fn most_samplers(tables: &FlowTablePropLayout) -> u32 {
+    match tables.log_max_ft_sampler_num() {
+        0 => 0,
+        log => 1 << log,
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) enum Use {
     ModifyHeader(u32),
     Reformat(u32),
     Meter(u32),
+    Sampler(u32),
 }
 
 /// Destination of a frame.
@@ -23,6 +24,8 @@ pub(crate) enum Use {
 pub enum Destination {
     /// Another flow table.
     Table(u32),
+    /// A flow sampler, and the tables that it leads to.
+    Sampler(u32),
     /// A TIR, which selects a receive queue.
     Tir(u32),
     /// The wire, for frames that are sent.
@@ -84,6 +87,7 @@ impl FlowEntry {
     pub(super) fn uses(&self) -> impl Iterator<Item = Use> {
         let destinations = self.destinations.iter().filter_map(|destination| match *destination {
             Destination::Table(number) => Some(Use::Table(number)),
+            Destination::Sampler(number) => Some(Use::Sampler(number)),
             Destination::Tir(number) => Some(Use::Tir(number)),
             Destination::Wire => None,
         });

@@ -204,6 +204,7 @@ const FLOW_TABLE: &[Honoured] = &[
     ("reformat_l2_to_l3_tunnel", "firmware/flow.rs", "caps.reformat_l2_to_l3_tunnel()"),
     ("reformat_l3_tunnel_to_l2", "firmware/flow.rs", "caps.reformat_l3_tunnel_to_l2()"),
     ("execute_aso", "firmware/flow.rs", "caps.execute_aso()"),
+    ("log_max_ft_sampler_num", "steering/mod.rs", ".log_max_ft_sampler_num()"),
     ("metadata_reg_a_width", "firmware/flow.rs", ".metadata_reg_a_width()"),
     ("pop_vlan", "firmware/flow.rs", "caps.pop_vlan()"),
     ("push_vlan", "firmware/flow.rs", "caps.push_vlan()"),

@@ -30,8 +30,8 @@ pub(super) struct Rig {
     pub(super) rqn: u32,
     pub(super) rqtn: u32,
     pub(super) tirn: u32,
-    table: u32,
-    group: u32,
+    pub(super) table: u32,
+    pub(super) group: u32,
     counter: u32,
     send_ring: u64,
     pub(super) receive_ring: u64,
@@ -96,7 +96,7 @@ pub(super) fn create_tir(domain: u32, rqtn: u32) -> CreateTirIn {
     command
 }
 
-fn create_table(level: u8) -> CreateFlowTableIn {
+pub(super) fn create_table(level: u8) -> CreateFlowTableIn {
     let mut context = FlowTableContext::ZERO;
     context.w().level(level).log_size(4);
     let mut command = CreateFlowTableIn::default();
@@ -104,13 +104,13 @@ fn create_table(level: u8) -> CreateFlowTableIn {
     command
 }
 
-fn create_group(table: u32, first: u32, last: u32) -> CreateFlowGroupIn {
+pub(super) fn create_group(table: u32, first: u32, last: u32) -> CreateFlowGroupIn {
     let mut command = CreateFlowGroupIn::default();
     command.w().table_id(table).start_flow_index(first).end_flow_index(last);
     command
 }
 
-fn destination(kind: FlowDestinationType, number: u32) -> Be64 {
+pub(super) fn destination(kind: FlowDestinationType, number: u32) -> Be64 {
     Be64::new(u64::from(kind.number()) << 56 | u64::from(number) << 32)
 }
 
@@ -903,7 +903,7 @@ fn an_entry_gives_frames_to_tirs_and_tables_as_far_as_announced() {
 }
 
 /// An entry for any frame that forwards to these destinations.
-fn lead(table: u32, group: u32, destinations: Vec<Be64>) -> WithTail<SetFteIn, Be64> {
+pub(super) fn lead(table: u32, group: u32, destinations: Vec<Be64>) -> WithTail<SetFteIn, Be64> {
     let mut context = FlowContext::ZERO;
     context.w().group_id(group).action(4).destination_list_size(destinations.len() as u32);
     let mut command = SetFteIn::default();

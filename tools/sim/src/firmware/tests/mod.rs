@@ -7,6 +7,7 @@ mod delivery;
 mod ethernet;
 mod ethernet_strict;
 mod flow_meters;
+mod flow_samplers;
 mod garbage;
 mod general_objects;
 mod keys;
