@@ -59,7 +59,7 @@ mod vxlan_port;
 mod xrcd;
 
 pub use mlx5_prm::flow::{L4Type, L4TypeExt};
-pub use mlx5_prm::obj::{FlowMeterColor, FlowMeterParameters};
+pub use mlx5_prm::obj::{FlowMeterColor, FlowMeterParameters, SamplerObj};
 
 pub use crate::access::Advice;
 pub use buffer::Buffer;
@@ -81,6 +81,7 @@ pub use flow::modify::{HeaderChanges, HeaderField, ModifyHeader};
 pub use flow::reformat::{PacketReformat, VxlanTunnel};
 pub use flow::rule::{FlowRule, FlowRuleStatus};
 pub use flow::rule_set::{FlowRules, FlowRulesOptions};
+pub use flow::sampler::FlowSampler;
 pub use flow::table::{Direction, FlowTable, FlowTableOptions};
 pub use implicit_region::ImplicitRegion;
 pub use imported_region::ImportedRegion;

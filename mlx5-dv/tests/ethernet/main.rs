@@ -23,6 +23,7 @@ mod queries;
 mod reformats;
 mod refusals;
 mod rules;
+mod samplers;
 mod sender;
 mod sent_metadata;
 mod spread;

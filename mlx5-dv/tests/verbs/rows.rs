@@ -549,6 +549,8 @@ const ETHERNET: &[Row] = &[
             PacketReformat::vxlan,
             VxlanPort::add,
             FlowMatch::vxlan_at,
+            FlowSampler::create,
+            FlowActions::sample,
         ],
         EVERY,
         "raw packets",

@@ -9,6 +9,7 @@ use super::counter::FlowCounter;
 use super::meter::FlowMeter;
 use super::modify::ModifyHeader;
 use super::reformat::{PacketReformat, Tunnel};
+use super::sampler::FlowSampler;
 use super::table::{Direction, FlowTable, check_several_paths};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
@@ -34,6 +35,8 @@ pub enum FlowDestination {
     Tir(Arc<Tir>),
     /// A flow table of a higher level.
     Table(Arc<FlowTable>),
+    /// The tables of a sampler, which are two levels higher or more.
+    Sampler(Arc<FlowSampler>),
 }
 
 /// What becomes of a frame.
@@ -68,8 +71,9 @@ impl VlanTag {
     }
 }
 
-/// What a flow rule does with a frame. One of [`forward`](Self::forward), [`table`](Self::table), [`drop`](Self::drop),
-/// [`send`](Self::send) and [`kernel`](Self::kernel) says what becomes of it; the other calls add what is done before.
+/// What a flow rule does with a frame. One of [`forward`](Self::forward), [`table`](Self::table),
+/// [`sample`](Self::sample), [`drop`](Self::drop), [`send`](Self::send) and [`kernel`](Self::kernel) says what becomes
+/// of it; the other calls add what is done before.
 ///
 /// The card does it in this order, whatever that of the calls: count, meter, take out of a tunnel, remove a VLAN tag,
 /// change headers, add a VLAN tag, put into a tunnel.
@@ -142,6 +146,12 @@ impl FlowActions {
         Self::of(Fate::Forward(vec![FlowDestination::Table(Arc::clone(table))]))
     }
 
+    /// The frame goes on in the sampler's default table, and, if it is sampled, a copy of it in the sample table: as it
+    /// is after what else the rule does.
+    pub fn sample(sampler: &Arc<FlowSampler>) -> Self {
+        Self::of(Fate::Forward(vec![FlowDestination::Sampler(Arc::clone(sampler))]))
+    }
+
     /// The frame goes to each of `destinations`, which are different ones.
     pub fn several(destinations: impl IntoIterator<Item = FlowDestination>) -> Self {
         Self::of(Fate::Forward(destinations.into_iter().collect()))
@@ -178,7 +188,7 @@ impl FlowActions {
 
     /// The frame goes through `meter`, and has its colour in metadata register c of number 0 to 7 in the tables after
     /// this one, whose rules find it by [`FlowMatch::color`](super::matching::FlowMatch::color): for rules that forward
-    /// to a table.
+    /// to a table or sample.
     pub fn meter(mut self, meter: &FlowMeter, register: u8) -> Self {
         self.meter = Some((meter.clone(), register));
         self
@@ -236,7 +246,7 @@ impl FlowActions {
         let own = self.destinations().iter().find_map(|destination| match destination {
             // Of a TIR that spreads frames: its own number, as there is no one queue.
             FlowDestination::Tir(tir) => Some(tir.rq().map_or(tir.tirn(), |rq| rq.rqn())),
-            FlowDestination::Table(_) => None,
+            FlowDestination::Table(_) | FlowDestination::Sampler(_) => None,
         });
         self.tag.or(own).unwrap_or(0)
     }
@@ -257,6 +267,7 @@ impl FlowActions {
         let destinations = self.destinations().iter().map(|destination| match destination {
             FlowDestination::Tir(tir) => tir.device(),
             FlowDestination::Table(table) => table.device(),
+            FlowDestination::Sampler(sampler) => sampler.device(),
         });
         let counters = self.counters.iter().map(|counter| counter.counters().device());
         let modify = self.modify.iter().map(|modify| modify.device());
@@ -288,8 +299,8 @@ impl FlowActions {
             Fate::Send => "sends frames",
             Fate::Kernel => "leaves frames to the kernel",
             Fate::Forward(destinations) => {
-                let is_table = |one: &FlowDestination| matches!(one, FlowDestination::Table(_));
-                return match self.meter.is_some() && !destinations.iter().any(is_table) {
+                let is_tir = |one: &FlowDestination| matches!(one, FlowDestination::Tir(_));
+                return match self.meter.is_some() && destinations.iter().all(is_tir) {
                     true => Err(Invalid::NoEffect { action: METERING, beside: "forwards to no table" }),
                     false => Ok(()),
                 };
@@ -347,6 +358,13 @@ impl FlowActions {
                             let (given, limit) = (next.level().into(), u64::from(table.level()) + 1..=255);
                             return Err(Invalid::out_of_range("level", given, limit, "a rule's next table").into());
                         }
+                        FlowDestination::Sampler(sampler) if sampler.direction() != direction => {
+                            return wrong("sampling frames", "a sampler between tables of the rule's direction");
+                        }
+                        FlowDestination::Sampler(sampler) if sampler.card_level() <= table.card_level() => {
+                            let (given, limit) = (sampler.table_level().into(), u64::from(table.level()) + 2..=255);
+                            return Err(Invalid::out_of_range("level", given, limit, "a table after a sampler").into());
+                        }
                         _ => {}
                     }
                 }
@@ -392,6 +410,7 @@ impl FlowActions {
             let what = match again {
                 FlowDestination::Tir(tir) => format!("TIR {:#x}", tir.tirn()),
                 FlowDestination::Table(table) => format!("flow table {:#x}", table.table_id()),
+                FlowDestination::Sampler(sampler) => format!("flow sampler {:#x}", sampler.obj_id()),
             };
             Err(Invalid::NamedTwice { what })
         })
@@ -485,6 +504,9 @@ fn destination(destination: &FlowDestination) -> Be64 {
         FlowDestination::Tir(tir) => _ = to.w().destination_type(FlowDestinationType::Tir).destination_id(tir.tirn()),
         FlowDestination::Table(table) => {
             to.w().destination_type(FlowDestinationType::FlowTable).destination_id(table.table_id());
+        }
+        FlowDestination::Sampler(sampler) => {
+            to.w().destination_type(FlowDestinationType::FlowSampler).destination_id(sampler.obj_id());
         }
     }
     eight_bytes(to.as_bytes())

@@ -17,4 +17,5 @@ mod protocols;
 pub(super) mod reformat;
 pub(super) mod rule;
 pub(super) mod rule_set;
+pub(super) mod sampler;
 pub(super) mod table;

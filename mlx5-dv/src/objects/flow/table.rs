@@ -117,6 +117,12 @@ fn first_levels(device: &Device) -> (u8, u8) {
     if device.is_owned() { (0, 0) } else { (KERNEL_LEVELS, KERNEL_LEVELS + 1) }
 }
 
+/// The first level, as [`FlowTable::level`] counts, of tables that a sampler leads to: its own is after that of a rule.
+pub(super) fn first_sampled_level(device: &Device) -> u8 {
+    let (of_rule, of_table) = first_levels(device);
+    of_rule + 2 - of_table
+}
+
 impl FlowTable {
     /// Creates a table for received frames at `level` with room for `entries` rules.
     ///
