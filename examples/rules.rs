@@ -1,10 +1,11 @@
 //! Flow rules: sends datagrams to a function whose rules receive, drop, and leave them by their UDP port, and prints
 //! what each rule counted. Those to a fourth port are put into a tunnel by a rule of the sender; the
-//! receiver takes them out in a further table, and changes them.
+//! receiver takes them out in a further table, and changes them. Those to a fifth port are received, and some of them
+//! counted as samples, where the card has samplers.
 //!
 //! `rules` (two functions of the software card), or `rules -d DEVICE --peer DEVICE`. On `devx:` the rules are before
 //! those of the kernel, which keeps all other frames. `--vxlan PORT` sends the datagrams in VXLAN at a UDP port of its
-//! own, and the rules look into it; there is no fourth port then.
+//! own, and the rules look into it; there are no fourth and fifth ports then.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,18 +14,22 @@ use std::time::Duration;
 use clap::Parser;
 use mlx5_dv::objects::{
     Direction, ExclusiveRegion, FlowActions, FlowCounter, FlowGroup, FlowMatch, FlowRule, FlowRules, FlowRulesOptions,
-    FlowTable, FlowTableOptions, HeaderChanges, ModifyHeader, PacketReformat, Pd, VxlanPort, VxlanTunnel,
+    FlowSampler, FlowTable, FlowTableOptions, HeaderChanges, ModifyHeader, PacketReformat, Pd, VxlanPort, VxlanTunnel,
 };
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
-use mlx5_dv::{Device, Mac};
+use mlx5_dv::{Device, Error, Mac};
 use mlx5_examples::pingpong::{Failure, is};
 use mlx5_open::{Sim, program};
 
-/// UDP ports of the frames that are received, dropped, left to the kernel or to a later rule, and sent in a tunnel.
+/// UDP ports of the frames that are received, dropped, left to the kernel or to a later rule, sent in a tunnel, and
+/// sampled.
 const RECEIVED: u16 = 7001;
 const DROPPED: u16 = 7002;
 const LEFT: u16 = 7003;
 const TUNNELLED: u16 = 7004;
+const SAMPLED: u16 = 7005;
+/// Of so many frames one is sampled.
+const RATIO: u32 = 3;
 /// Flow tag of what is received.
 const TAG: u32 = 0x7001;
 /// Frame size without the check sequence, and what VXLAN adds to it.
@@ -96,6 +101,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => Some(tunnel(&rules, &receiver, (&entered, &out), &peer)?),
         Some(_) => None,
     };
+    let (all, samples) = (FlowCounter::create(&here)?, FlowCounter::create(&here)?);
+    let sampled = if vxlan.is_none() { sample(&rules, &receiver, (&all, &samples))? } else { None };
     rules.start()?;
     for (what, counter) in [("received", &received), ("dropped", &dropped), ("left", &left)] {
         is(what, &counter.read()?.packets, &0)?;
@@ -112,6 +119,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             sender.wait(PATIENCE)?.result?;
         }
         received_is(&mut receiver, &datagram(RECEIVED, number), number)?;
+        if sampled.is_some() {
+            sender.send_inline(&datagram(SAMPLED, number), FrameFlags::empty())?;
+            sender.wait(PATIENCE)?.result?;
+            received_is(&mut receiver, &datagram(SAMPLED, number), number)?;
+        }
     }
     for (what, port, counter) in [
         ("received", RECEIVED, &received),
@@ -119,8 +131,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         ("left", LEFT, &left),
         ("into the tunnel", TUNNELLED, &entered),
         ("out of the tunnel", TUNNELLED, &out),
+        ("before samples", SAMPLED, &all),
+        ("samples", SAMPLED, &samples),
     ] {
-        if port == TUNNELLED && vxlan.is_some() {
+        if port == TUNNELLED && vxlan.is_some() || port == SAMPLED && sampled.is_none() {
             continue;
         }
         let counted = counter.read()?;
@@ -166,6 +180,34 @@ fn tunnel(
     let every = FlowMatch::new();
     let leave = FlowRule::create(&FlowGroup::create(&next, 0..1, &every)?, &every, leave)?;
     Ok((sent, [enter, to_next, leave]))
+}
+
+/// Rules for the datagrams to [`SAMPLED`]: all are received, and one of [`RATIO`] is counted as a sample. Counters: of
+/// all, and of samples. `None` on a card without samplers.
+fn sample(
+    rules: &FlowRules,
+    receiver: &EthernetQueue,
+    (all, samples): (&FlowCounter, &FlowCounter),
+) -> Result<Option<[FlowRule; 3]>, Failure> {
+    let here = rules.device();
+    let every = FlowMatch::new();
+    // A sampler has the level between the rules and its tables.
+    let level = FlowRulesOptions::default().priorities + 1;
+    let [default, sample] = [FlowTable::create(here, level, 1)?, FlowTable::create(here, level, 1)?];
+    let sampler = match FlowSampler::create(RATIO, &sample, &default) {
+        Err(Error::Unsupported { capability, .. }) => {
+            println!("no frames are sampled: this card has no {capability}");
+            return Ok(None);
+        }
+        made => made?,
+    };
+    let received = FlowActions::forward(receiver.tir()).tag(TAG).count(all);
+    let rest = FlowRule::create(&FlowGroup::create(&default, 0..1, &every)?, &every, received)?;
+    let counted = FlowActions::drop().count(samples);
+    let some = FlowRule::create(&FlowGroup::create(&sample, 0..1, &every)?, &every, counted)?;
+    let datagrams = every.destination_mac(here.mac()).udp_destination_port(SAMPLED);
+    let rule = rules.add(0, &datagrams, FlowActions::sample(&sampler))?;
+    Ok(Some([rule, rest, some]))
 }
 
 /// Error unless the next frame is `wanted`, and has the flow tag.
