@@ -40,6 +40,7 @@ pub struct Datagrams;
 
 impl Service for Datagrams {
     type Object = QueuePair;
+    const SPANS: bool = true;
 }
 
 /// The send queue of a queue pair for datagrams in RTS. Used by one thread: not `Sync`, and all methods take `&mut
@@ -125,7 +126,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         to: &AddressHandle,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), elements)
+        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), elements)
     }
 
     /// As [`send`](Self::send), with immediate data.
@@ -141,6 +142,6 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), elements)
+        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), elements)
     }
 }

@@ -1,9 +1,9 @@
 //! Send queues and their batches.
 
 use std::cell::Cell;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::{fmt, hint};
 
 use mlx5_prm::wqe::WqeOpcode;
 use uar::{SendDoorbell, barrier};
@@ -151,18 +151,18 @@ impl<D: SendDoorbell, S: Service> SendQueue<D, S> {
     /// [`RetireError`] for a completion of another queue, or of nothing in flight. Nothing changes.
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
-        self.ring.retire(work)
+        let (wr_id, end) = self.ring.completed(work)?;
+        self.ring.free_to(end, S::SPANS);
+        Ok(wr_id)
     }
 
     /// As [`retire`](Self::retire), if `take` returns something for its `wr_id`; otherwise nothing changes.
     #[inline(always)]
     pub(super) fn retire_if<T>(&mut self, work: &Work, take: impl FnOnce(u64) -> Option<T>) -> Option<T> {
-        let before = self.ring.retired;
-        let taken = take(self.ring.retire(work).ok()?);
-        if taken.is_none() {
-            self.ring.retired = before;
-        }
-        taken
+        let (wr_id, end) = self.ring.completed(work).ok()?;
+        let taken = take(wr_id)?;
+        self.ring.free_to(end, S::SPANS);
+        Some(taken)
     }
 
     /// Index of the oldest WQE that is not retired.
@@ -242,7 +242,7 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     #[inline(always)]
     fn new(ring: &'a mut SendRing, service: &'a S, doorbell: &'a mut D) -> Self {
         let next = ring.producer;
-        let end = ring.retired.wrapping_add(ring.capacity() as u32);
+        let end = if S::SPANS { ring.straight } else { ring.end() };
         SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0, metadata: 0 }
     }
 
@@ -304,8 +304,15 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
 
     /// As [`post`](Self::post), where `head` can be followed by that payload.
     #[inline(always)]
-    fn post_checked(&mut self, request: Request, head: impl Head, payload: impl Payload) -> Result<(), PostError> {
-        let size = self.size(1 + head.segments() + payload.segments(self.ring)?)?;
+    fn post_checked<H: Head, P: Payload>(&mut self, request: Request, head: H, payload: P) -> Result<(), PostError> {
+        let segments = 1 + head.segments() + payload.segments(self.ring)?;
+        if S::SPANS && (H::LONG || P::LONG) {
+            return self.post_spanning_long(Size::of(segments), request, head, payload);
+        }
+        if S::SPANS {
+            return self.post_spanning(Size::of(segments), request, head, payload);
+        }
+        let size = self.size(segments)?;
         let control = self.ring.write(self.next, size, request, head, payload);
         self.add(size, control);
         Ok(())
@@ -316,6 +323,57 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     fn size(&self, segments: usize) -> Result<Size, Full> {
         let size = Size::of(segments);
         if self.end.wrapping_sub(self.next) < size.wqebbs.into() { Err(Full) } else { Ok(size) }
+    }
+
+    /// As [`post_checked`](Self::post_checked), of a service that spans WQEBBs: whether there is room and whether the
+    /// WQE wraps is one comparison.
+    #[inline(always)]
+    fn post_spanning(
+        &mut self,
+        size: Size,
+        request: Request,
+        head: impl Head,
+        payload: impl Payload,
+    ) -> Result<(), PostError> {
+        let control = if self.is_straight(size) {
+            self.ring.write_straight(self.next, size, request, head, payload)
+        } else {
+            hint::cold_path();
+            if self.ring.end().wrapping_sub(self.next) < size.wqebbs.into() {
+                return Err(Full.into());
+            }
+            self.end = self.ring.straight_from(self.next.wrapping_add(size.wqebbs.into()));
+            self.ring.write(self.next, size, request, head, payload)
+        };
+        self.add(size, control);
+        Ok(())
+    }
+
+    /// As [`post_spanning`](Self::post_spanning), of a WQE that is long: one that may wrap is written by a call.
+    #[inline(always)]
+    fn post_spanning_long(
+        &mut self,
+        size: Size,
+        request: Request,
+        head: impl Head,
+        payload: impl Payload,
+    ) -> Result<(), PostError> {
+        let control = if self.is_straight(size) {
+            self.ring.write_straight(self.next, size, request, head, payload)
+        } else {
+            let (end, control) = self.ring.write_beyond(self.next, size, request, head, payload).ok_or(Full)?;
+            self.end = end;
+            control
+        };
+        self.add(size, control);
+        Ok(())
+    }
+
+    /// Of a service that spans WQEBBs: whether the next WQE, of `size`, is known to have room and not to wrap.
+    #[inline(always)]
+    fn is_straight(&self, size: Size) -> bool {
+        // Signed: one instruction less than to compare what is left with the length.
+        self.end.wrapping_sub(self.next.wrapping_add(size.wqebbs.into())) as i32 >= 0
     }
 
     /// Adds the WQE of `size` that was written at `next`, and begins with `control`.
@@ -352,6 +410,9 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         }
         let wqebbs = self.next.wrapping_sub(self.first);
         self.ring.producer = self.next;
+        if S::SPANS {
+            self.ring.straight = self.end;
+        }
         barrier::to_device();
         self.ring.record.post(self.next as u16);
         let control = u64::from_be(self.control);

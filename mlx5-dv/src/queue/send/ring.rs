@@ -26,13 +26,16 @@ pub(crate) struct SendRing {
     pub(super) record: SendRecord,
     /// For each WQEBB, the `wr_id` of the work request that starts there; then, one byte each, its number of WQEBBs: 0
     /// if none starts there. Both are valid from `retired` to `producer`. Entries of an abandoned batch are beyond
-    /// that; the next batch overwrites all of those that it uses.
-    posted: Box<[u64]>,
+    /// that; the next batch overwrites all of those that it uses. A box without its length, which `extent` has.
+    posted: NonNull<u64>,
     extent: Extent,
     pub(super) producer: u32,
     /// Index of the oldest work request in flight, if any.
     pub(super) retired: u32,
     pub(super) qpn: u32,
+    /// Of a service that [spans](super::Service::SPANS) WQEBBs: the first index from `producer` on that has no room, or
+    /// is in the next lap of the ring. A WQE up to here has room, and does not wrap.
+    pub(super) straight: u32,
     /// Longest element or message in bytes; 0 if elements are not supported.
     pub(crate) longest: u32,
     pub(super) sges: u16,
@@ -41,7 +44,7 @@ pub(crate) struct SendRing {
 
 const _: () = assert!(size_of::<SendRing>() <= 64, "the hot fields have outgrown a cache line");
 
-// SAFETY: only this value uses the ring; `new`'s contract keeps its memory mapped.
+// SAFETY: only this value uses the ring and owns `posted`; `new`'s contract keeps the ring's memory mapped.
 unsafe impl Send for SendRing {}
 
 impl SendRing {
@@ -57,7 +60,7 @@ impl SendRing {
         limits: SendLimits,
         record: SendRecord,
     ) -> Self {
-        let capacity = 1usize << log_size;
+        let extent = Extent { mask: (1 << log_size) - 1 };
         let qpn = qpn & 0xff_ffff;
         let mut control = CtrlSeg::ZERO;
         control.w().qp_or_sq(qpn);
@@ -67,10 +70,11 @@ impl SendRing {
             base,
             number,
             record,
-            posted: vec![0; capacity + capacity.div_ceil(size_of::<u64>())].into(),
-            extent: Extent { mask: capacity as u32 - 1 },
+            posted: NonNull::from(Box::leak(vec![0u64; extent.words()].into_boxed_slice())).cast(),
+            extent,
             producer: 0,
             retired: 0,
+            straight: extent.capacity() as u32,
             qpn,
             longest: if limits.sges == 0 { 0 } else { longest },
             sges: limits.sges,
@@ -136,6 +140,19 @@ impl SendRing {
         (start ^ end) & !(self.extent.mask >> 2) != 0
     }
 
+    /// The first index without room.
+    #[inline(always)]
+    pub(super) fn end(&self) -> u32 {
+        self.retired.wrapping_add(self.capacity() as u32)
+    }
+
+    /// As field `straight`, from `index` on, which has room or is the first that has none.
+    #[inline(always)]
+    pub(super) fn straight_from(&self, index: u32) -> u32 {
+        let [end, lap] = [self.end(), self.extent.lap_end(index)].map(|end| end.wrapping_sub(index));
+        index.wrapping_add(end.min(lap))
+    }
+
     /// Number of WQEBBs of the ring.
     #[inline(always)]
     pub(crate) fn capacity(&self) -> usize {
@@ -150,14 +167,13 @@ impl SendRing {
 
     /// What is remembered of each WQEBB.
     #[inline(always)]
-    fn entries(&mut self) -> Entries {
-        // SAFETY: a box is not null.
-        Entries { posted: unsafe { NonNull::new_unchecked(self.posted.as_mut_ptr()) }, extent: self.extent }
+    fn entries(&self) -> Entries {
+        Entries { posted: self.posted, extent: self.extent }
     }
 
-    /// See [`SendQueue::retire`](super::SendQueue::retire).
+    /// The `wr_id` of `work`, which completed, and the index that [`free_to`](Self::free_to) takes to retire it.
     #[inline(always)]
-    pub(crate) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+    pub(super) fn completed(&self, work: &Work) -> Result<(u64, u32), RetireError> {
         if work.side != Side::Send || work.qpn != self.qpn {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Send, qpn: self.qpn });
         }
@@ -169,9 +185,26 @@ impl SendRing {
             let (first, end) = (self.retired as u16, self.producer as u16);
             return Err(RetireError::NotInFlight { work: *work, first, end });
         }
-        self.retired = self.retired.wrapping_add(before + u32::from(wqebbs));
         // SAFETY: as above.
-        Ok(unsafe { self.entries().wr_id(work.index.into()).read() })
+        let wr_id = unsafe { self.entries().wr_id(work.index.into()).read() };
+        Ok((wr_id, self.retired.wrapping_add(before + u32::from(wqebbs))))
+    }
+
+    /// Frees all WQEBBs before `index`. `spans` as of the service.
+    #[inline(always)]
+    pub(super) fn free_to(&mut self, index: u32, spans: bool) {
+        self.retired = index;
+        if spans {
+            self.straight = self.straight_from(self.producer);
+        }
+    }
+}
+
+impl Drop for SendRing {
+    fn drop(&mut self) {
+        let posted = NonNull::slice_from_raw_parts(self.posted, self.extent.words());
+        // SAFETY: it is the box that `new` leaked, which nobody else has.
+        drop(unsafe { Box::from_raw(posted.as_ptr()) });
     }
 }
 
@@ -209,6 +242,11 @@ impl Extent {
         self.mask as usize + 1
     }
 
+    /// Words of [`SendRing::posted`].
+    fn words(self) -> usize {
+        self.capacity() + self.capacity().div_ceil(size_of::<u64>())
+    }
+
     /// Size of the ring in bytes.
     #[inline(always)]
     fn bytes(self) -> usize {
@@ -231,6 +269,12 @@ impl Extent {
     #[inline(always)]
     pub(super) fn to_end(self, index: u32) -> usize {
         self.capacity() - self.place(index)
+    }
+
+    /// Index of the first WQEBB of the lap after that of `index`.
+    #[inline(always)]
+    fn lap_end(self, index: u32) -> u32 {
+        (index | self.mask).wrapping_add(1)
     }
 
     /// Whether the `wqebbs` WQEBBs at `index`, at least one, do not wrap.
@@ -278,6 +322,16 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
+    /// Where what is straight behind this WQE of `wqebbs` ends, if all before `retired` is retired; `None` if the WQE
+    /// itself has no room.
+    #[inline(always)]
+    pub(super) fn straight_behind(&self, retired: u32, wqebbs: u16) -> Option<u32> {
+        let (extent, wqebbs) = (self.entries.extent, wqebbs.into());
+        let left = retired.wrapping_add(extent.capacity() as u32).wrapping_sub(self.index).checked_sub(wqebbs)?;
+        let next = self.index.wrapping_add(wqebbs);
+        Some(next.wrapping_add(left.min(extent.to_end(next) as u32)))
+    }
+
     /// Records that work request `wr_id` has the `wqebbs` WQEBBs of this room, at least one. Clears the length of
     /// the inner ones, which an abandoned batch may have set.
     #[inline(always)]

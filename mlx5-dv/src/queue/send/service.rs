@@ -13,6 +13,9 @@ use crate::objects::{QueuePair, SendRingOwner};
 pub trait Service: Send {
     /// The object that owns the ring.
     type Object: SendRingOwner;
+    /// Whether its common WQEs have several WQEBBs, so that they may wrap with the ring.
+    #[doc(hidden)]
+    const SPANS: bool = false;
 }
 
 pub(super) mod sealed {

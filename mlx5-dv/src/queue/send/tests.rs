@@ -1,5 +1,6 @@
 //! Posting, ringing and retiring, with plain memory in place of the card.
 
+use super::datagram::Datagrams;
 use super::ring::*;
 use super::wqe::*;
 use super::*;
@@ -33,9 +34,9 @@ impl SendDoorbell for Bell {
     }
 }
 
-struct Queue {
+struct Queue<S: Service = Messages> {
     ring: SendRing,
-    service: Messages,
+    service: S,
     bell: Bell,
     memory: Memory,
     bytes: usize,
@@ -43,6 +44,12 @@ struct Queue {
 
 impl Queue {
     fn new(log_size: u32) -> Queue {
+        Queue::of(messages(), log_size)
+    }
+}
+
+impl<S: Service> Queue<S> {
+    fn of(service: S, log_size: u32) -> Self {
         let bytes = WQEBB << log_size;
         let memory = Memory::new(bytes + 64);
         memory.fill(0, bytes, 0xa5);
@@ -52,16 +59,17 @@ impl Queue {
             let (_, record) = uar::record::queue_pair(memory.at(bytes));
             SendRing::new(memory.at(0), log_size, QPN, limits, record)
         };
-        Queue { ring, service: messages(), bell: Bell::default(), memory, bytes }
+        Queue { ring, service, bell: Bell::default(), memory, bytes }
     }
 
-    fn batch(&mut self) -> SendBatch<'_, Bell> {
+    fn batch(&mut self) -> SendBatch<'_, Bell, S> {
         SendBatch::new(&mut self.ring, &self.service, &mut self.bell)
     }
 
     /// As if the WQEBBs before `index` had been posted and retired.
-    fn starts_at(&mut self, index: u16) {
-        (self.ring.producer, self.ring.retired) = (index.into(), index.into());
+    fn starts_at(&mut self, index: u32) {
+        self.ring.producer = index;
+        self.ring.free_to(self.ring.producer, S::SPANS);
     }
 
     fn record(&self) -> u32 {
@@ -75,7 +83,9 @@ impl Queue {
     }
 
     fn done(&mut self, index: u16) -> Result<u64, RetireError> {
-        self.ring.retire(&Work { qpn: QPN, side: Side::Send, index })
+        let (wr_id, end) = self.ring.completed(&Work { qpn: QPN, side: Side::Send, index })?;
+        self.ring.free_to(end, S::SPANS);
+        Ok(wr_id)
     }
 }
 
@@ -89,6 +99,12 @@ fn messages() -> Messages {
 
 fn element(len: u32) -> DataSegment {
     DataSegment { addr: 0x1122_3344_5566_7788, len, lkey: 0xaabb_ccdd }
+}
+
+/// Of bytes that differ.
+fn destination() -> UdAdrsVector {
+    let bytes: [u8; size_of::<UdAdrsVector>()] = std::array::from_fn(|i| i as u8 + 1);
+    zerocopy::transmute!(bytes)
 }
 
 const REMOTE: RemoteAddress = RemoteAddress { addr: 0x99aa, rkey: 0x77 };
@@ -245,7 +261,7 @@ fn an_update_longer_than_its_queue_is_refused() {
 /// What the ring has after `post` at WQEBB `start` of eight.
 fn posted_at(start: u16, post: impl FnOnce(&mut SendBatch<'_, Bell>) -> Result<(), PostError>) -> Vec<u8> {
     let mut queue = Queue::new(3);
-    queue.starts_at(start);
+    queue.starts_at(start.into());
     let mut batch = queue.batch();
     post(&mut batch).unwrap();
     batch.ring();
@@ -402,7 +418,7 @@ fn completions_that_fit_nothing_are_refused() {
     assert!(matches!(queue.done(2), Err(RetireError::NotInFlight { .. })), "never posted");
     assert!(matches!(queue.done(0xffff), Err(RetireError::NotInFlight { .. })), "long ago");
     for work in [Work { qpn: QPN + 1, side: Side::Send, index: 0 }, Work { qpn: QPN, side: Side::Receive, index: 0 }] {
-        assert!(matches!(queue.ring.retire(&work), Err(RetireError::OtherQueue { .. })));
+        assert!(matches!(queue.ring.completed(&work), Err(RetireError::OtherQueue { .. })));
     }
     assert_eq!(queue.done(0), Ok(5));
     assert!(matches!(queue.done(0), Err(RetireError::NotInFlight { .. })), "said twice");
@@ -442,7 +458,7 @@ fn a_wqe_is_the_same_wherever_it_lies_and_only_its_start_is_a_work_request() {
         for start in (0..WQEBBS).step_by(STEP) {
             let mut queue = Queue::new(4);
             queue.ring.inline_bytes = 1000;
-            queue.starts_at(start);
+            queue.starts_at(start.into());
             let mut abandoned = queue.batch();
             while abandoned.nop(9, WrFlags::SIGNALLED).is_ok() {}
             let mut batch = queue.batch();
@@ -469,9 +485,9 @@ fn a_wqe_is_the_same_wherever_it_lies_and_only_its_start_is_a_work_request() {
 #[test]
 fn a_list_that_wraps_with_the_ring_is_the_same() {
     let elements = [1, 2, 3, 4, 5, 6].map(element);
-    let list = |start| {
+    let list = |start: u16| {
         let mut queue = Queue::new(2);
-        queue.starts_at(start);
+        queue.starts_at(start.into());
         let mut batch = queue.batch();
         // SAFETY: no card reads this ring.
         unsafe { batch.write(1, WrFlags::SIGNALLED, REMOTE, &elements) }.unwrap();
@@ -501,7 +517,7 @@ fn an_index_of_another_lap_is_refused() {
 #[test]
 fn the_middle_of_a_wqe_is_refused_where_indices_wrap() {
     let mut queue = Queue::new(2);
-    (queue.ring.producer, queue.ring.retired) = (u32::MAX - 3, u32::MAX - 3);
+    queue.starts_at(u32::MAX - 3);
     let mut batch = queue.batch();
     batch.send_inline(5, WrFlags::SIGNALLED, &[1; 190]).unwrap();
     batch.ring();
@@ -517,49 +533,144 @@ fn the_hot_fields_fit_in_two_cache_lines() {
     assert!(size_of::<SendQueue<uar::Plain>>() <= 128, "{}", size_of::<SendQueue<uar::Plain>>());
 }
 
+/// Posts `len` bytes under a `wr_id`: inline, or as the lengths of that many elements.
+type Post<S> = fn(&mut SendBatch<'_, Bell, S>, u64, WrFlags, &[u8]) -> Result<(), PostError>;
+
+/// What happens to one work request: its bytes, whether it is signalled, whether its batch is rung, and whether the
+/// oldest signalled one is retired then.
+type Step = (usize, bool, bool, bool);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec((0usize..160, any::<bool>(), any::<bool>(), any::<bool>()), 1..200)
+}
+
+/// A work request of the model of a queue.
+struct Posted {
+    wr_id: u64,
+    index: u32,
+    wqebbs: usize,
+    signalled: bool,
+    /// What its WQE had behind the control segment when it was posted.
+    rest: Vec<u8>,
+}
+
+/// Compares with a list as the model of a queue: room, `wr_id`s, WQEs and the doorbell record always agree, over many
+/// laps. A WQE of `len` bytes has `segments(len)` segments.
+fn is_a_queue<S: Service>(
+    mut queue: Queue<S>,
+    start: u32,
+    steps: Vec<Step>,
+    segments: fn(usize) -> usize,
+    post: Post<S>,
+) -> Result<(), TestCaseError> {
+    queue.starts_at(start);
+    let capacity = queue.ring.capacity();
+    // Oldest first.
+    let mut model: VecDeque<Posted> = VecDeque::new();
+    let mut next_index = start;
+    for (wr_id, (len, signalled, ring, retire)) in (0..).zip(steps) {
+        let segments = segments(len);
+        let wqebbs = segments.div_ceil(4);
+        let used: usize = model.iter().map(|posted| posted.wqebbs).sum();
+        let flags = if signalled { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        // Whatever fits, and is never rung for.
+        let mut abandoned = queue.batch();
+        let fits = (0..=capacity).take_while(|_| abandoned.nop(u64::MAX, WrFlags::SIGNALLED).is_ok()).count();
+        prop_assert_eq!(fits, capacity - used);
+        let mut batch = queue.batch();
+        let result = post(&mut batch, wr_id, flags, &vec![wr_id as u8; len]);
+        prop_assert_eq!(result.is_ok(), used + wqebbs <= capacity);
+        if ring && result.is_ok() {
+            batch.ring();
+            let rest = queue.wqe(next_index as u16, segments * SEGMENT).split_off(SEGMENT);
+            model.push_back(Posted { wr_id, index: next_index, wqebbs, signalled, rest });
+            next_index = next_index.wrapping_add(wqebbs as u32);
+            prop_assert_eq!(queue.record(), next_index & 0xffff);
+        }
+        if retire && let Some(at) = model.iter().position(|posted| posted.signalled) {
+            prop_assert_eq!(queue.done(model[at].index as u16), Ok(model[at].wr_id));
+            model.drain(..=at);
+        }
+        prop_assert_eq!(queue.ring.in_flight() as usize, model.iter().map(|posted| posted.wqebbs).sum::<usize>());
+        for Posted { index, wqebbs, rest, .. } in &model {
+            // Never overwritten, and no WQEBB but a first one is ever taken for a work request.
+            let wqe = queue.wqe(*index as u16, SEGMENT + rest.len());
+            prop_assert!(CtrlSeg::read(&wqe).unwrap().wqe_index() == *index as u16 && wqe[SEGMENT..] == rest[..]);
+            for inner in 1..*wqebbs {
+                prop_assert!(queue.done(index.wrapping_add(inner as u32) as u16).is_err());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Anywhere, and often where indices wrap.
+fn starts() -> impl Strategy<Value = u32> {
+    prop_oneof![any::<u32>(), (u32::MAX - 64)..=u32::MAX]
+}
+
+/// Segments of `len` bytes of inline data.
+fn inline_segments(len: usize) -> usize {
+    if len == 0 { 0 } else { (4 + len).div_ceil(16) }
+}
+
 proptest! {
-    /// Compares with a list as the model of a queue: room, wr_ids and the doorbell record always agree, over many laps.
     #[test]
-    fn the_ring_is_a_queue(
-        log_size in 0u32..6,
-        start in any::<u16>(),
-        steps in prop::collection::vec((0usize..160, any::<bool>(), any::<bool>(), any::<bool>()), 1..200),
-    ) {
-        let mut queue = Queue::new(log_size);
-        queue.starts_at(start);
-        let capacity = 1usize << log_size;
-        // (wr_id, index, WQEBBs, signalled), oldest first.
-        let mut model: VecDeque<(u64, u16, usize, bool)> = VecDeque::new();
-        let mut next_index = start;
-        for (wr_id, (len, signalled, ring, retire)) in steps.into_iter().enumerate() {
-            let blocks = (1 + if len == 0 { 0 } else { (4 + len).div_ceil(16) }).div_ceil(4);
-            let used: usize = model.iter().map(|entry| entry.2).sum();
-            let flags = if signalled { WrFlags::SIGNALLED } else { WrFlags::empty() };
-            // Whatever fits, and is never rung for.
-            let mut abandoned = queue.batch();
-            while abandoned.nop(u64::MAX, WrFlags::SIGNALLED).is_ok() {}
+    fn the_ring_is_a_queue(log_size in 0u32..6, start in starts(), steps in steps()) {
+        let post: Post<Messages> = |batch, wr_id, flags, data| batch.send_inline(wr_id, flags, data);
+        is_a_queue(Queue::new(log_size), start, steps, |len| 1 + inline_segments(len), post)?;
+    }
+
+    #[test]
+    fn the_ring_of_datagrams_inline_is_a_queue(log_size in 0u32..6, start in starts(), steps in steps()) {
+        let post: Post<Datagrams> = |batch, wr_id, flags, data| {
+            batch.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, &destination(), data)
+        };
+        is_a_queue(Queue::of(Datagrams, log_size), start, steps, |len| 4 + inline_segments(len), post)?;
+    }
+
+    /// Of none to six elements, most often one.
+    #[test]
+    fn the_ring_of_datagrams_from_memory_is_a_queue(log_size in 0u32..6, start in starts(), steps in steps()) {
+        fn count(len: usize) -> usize {
+            if len < 80 { 1 } else { len % 7 }
+        }
+        let post: Post<Datagrams> = |batch, wr_id, flags, data| {
+            let elements = vec![element(1 + data.len() as u32); count(data.len())];
+            batch.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, &destination(), &elements)
+        };
+        is_a_queue(Queue::of(Datagrams, log_size), start, steps, |len| 4 + count(len), post)?;
+    }
+}
+
+/// A WQE of two WQEBBs at each place of a ring, as part of a batch that goes round: the bound of the batch is
+/// exact, though it was set long before.
+#[test]
+fn a_batch_of_datagrams_goes_round_the_ring_until_it_is_full() {
+    let post = |batch: &mut SendBatch<'_, Bell, Datagrams>, wr_id| {
+        let request = Request { opcode: WqeOpcode::Send, wr_id, flags: WrFlags::SIGNALLED, imm: 0 };
+        batch.post_message(request, &destination(), &[element(64)])
+    };
+    for start in 0..8u16 {
+        let mut queue = Queue::of(Datagrams, 3);
+        queue.starts_at(start.into());
+        let mut batch = queue.batch();
+        (0..4).for_each(|wr_id| post(&mut batch, wr_id).unwrap());
+        assert_eq!(post(&mut batch, 4), Err(Full.into()), "from {start}");
+        batch.ring();
+        // One goes, one comes: a ring that is always full.
+        for wr_id in 4..40 {
+            let oldest = start.wrapping_add(2 * (wr_id as u16 - 4));
+            assert_eq!(queue.done(oldest), Ok(wr_id - 4), "from {start}");
+            // Known at once, not by the slow way of the next post.
+            assert_eq!(queue.ring.straight, queue.ring.straight_from(queue.ring.producer));
             let mut batch = queue.batch();
-            let posted = batch.send_inline(wr_id as u64, flags, &vec![0; len]);
-            prop_assert_eq!(posted.is_ok(), used + blocks <= capacity);
-            if ring && posted.is_ok() {
-                batch.ring();
-                model.push_back((wr_id as u64, next_index, blocks, signalled));
-                next_index = next_index.wrapping_add(blocks as u16);
-                prop_assert_eq!(queue.record(), u32::from(next_index));
-            }
-            if retire && let Some(at) = model.iter().position(|entry| entry.3) {
-                let (wr_id, index, ..) = model[at];
-                prop_assert_eq!(queue.done(index), Ok(wr_id));
-                model.drain(..=at);
-            }
-            let used: usize = model.iter().map(|entry| entry.2).sum();
-            prop_assert_eq!(queue.ring.in_flight() as usize, used);
-            // No WQEBB but a first one is ever taken for a work request.
-            for &(_, first, blocks, _) in &model {
-                for inner in 1..blocks {
-                    prop_assert!(queue.done(first.wrapping_add(inner as u16)).is_err());
-                }
-            }
+            post(&mut batch, wr_id).unwrap();
+            assert_eq!(post(&mut batch, wr_id), Err(Full.into()), "from {start}");
+            batch.ring();
+            let wqe = queue.wqe(oldest.wrapping_add(8), 80);
+            assert_eq!(wqe[16..64], *destination().as_bytes(), "from {start}");
+            assert_eq!(DataSeg::read(&wqe[64..]).unwrap().byte_count(), 64, "from {start}");
         }
     }
 }

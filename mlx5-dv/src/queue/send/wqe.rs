@@ -357,12 +357,40 @@ impl SendRing {
         start.control[0]
     }
 
+    /// As [`write`](Self::write), for a WQE that does not wrap.
+    #[inline(always)]
+    pub(super) fn write_straight<H: Head, P: Payload>(
+        &mut self,
+        index: u32,
+        size: Size,
+        request: Request,
+        head: H,
+        payload: P,
+    ) -> u64 {
+        let start = self.start(index, size, request, &head);
+        fill(self.room(index, true), start, head, payload);
+        start.control[0]
+    }
+
+    /// As [`write`](Self::write), by a call, if there is room. Returns also where what is straight behind it ends.
+    #[inline(always)]
+    pub(super) fn write_beyond<H: Head, P: Payload>(
+        &mut self,
+        index: u32,
+        size: Size,
+        request: Request,
+        head: H,
+        payload: P,
+    ) -> Option<(u32, u64)> {
+        let (start, retired) = (self.start(index, size, request, &head), self.retired);
+        let end = fill_beyond(self.room(index, false), retired, start, head, payload)?;
+        Some((end, start.control[0]))
+    }
+
     /// As [`write`](Self::write), for a WQE that does not wrap and whose payload is stored already.
     #[inline(always)]
     pub(super) fn write_start<H: Head>(&mut self, index: u32, size: Size, request: Request, head: H) -> u64 {
-        let start = self.start(index, size, request, &head);
-        fill(self.room(index, true), start, head, ());
-        start.control[0]
+        self.write_straight(index, size, request, head, ())
     }
 
     /// How the WQE at `index` starts.
@@ -407,6 +435,15 @@ fn fill(mut room: Room<'_>, start: Start, head: impl Head, payload: impl Payload
 #[inline(never)]
 fn fill_around(room: Room<'_>, start: Start, head: impl Head, payload: impl Payload) {
     fill(room, start, head, payload);
+}
+
+/// As [`fill_around`], where it is not known whether there is room.
+#[cold]
+#[inline(never)]
+fn fill_beyond(room: Room<'_>, retired: u32, start: Start, head: impl Head, payload: impl Payload) -> Option<u32> {
+    let end = room.straight_behind(retired, start.wqebbs)?;
+    fill(room, start, head, payload);
+    Some(end)
 }
 
 /// Length of a WQE.
