@@ -17,7 +17,8 @@ use mlx5_prm::cqe::{
 use mlx5_prm::layout::Layout;
 
 use super::decode::{Completion, FrameCompletion, Side, WorkError, decode, decode_frame, decode_plain_frame};
-use super::ring::{ARRAY, CqRing, Minis, Received};
+use super::ring::{ARRAY, CqRing, Minis};
+use super::short::{Eight, One, Place, Received, Short};
 use super::{CompletionQueue, PollReceived};
 use crate::error::Error;
 use crate::objects::{Compression, Cq, CqOptions, Uar};
@@ -144,6 +145,31 @@ impl CompressedCompletionQueue {
 }
 
 impl CompressedCompletionQueue {
+    /// Whether all is left to [`poll`](Self::poll): mini CQEs without WQE counters, and what may be stale.
+    #[inline(always)]
+    fn is_left_to_poll(&self) -> bool {
+        matches!(self.format, Compression::Hash | Compression::Checksum) || self.queue.cq.has_former()
+    }
+
+    /// Whether the next completion is one of a block of receives, which is begun; otherwise it is an entry of its own.
+    #[inline(always)]
+    fn has_block(&mut self) -> bool {
+        if self.block.count == 0 {
+            if !self.queue.ring.begins_block() {
+                return false;
+            }
+            self.begin_block();
+        }
+        true
+    }
+
+    /// Of the second dword of a mini CQE, the bits that count bytes and strides.
+    #[inline(always)]
+    fn counted(&self) -> u32 {
+        const FLOW_TAG: u32 = 0xff << 24;
+        if let Compression::FlowTag = self.format { !FLOW_TAG } else { !0 }
+    }
+
     /// Begins the block whose title is the next entry, if that is one of receives.
     #[inline(never)]
     fn begin_block(&mut self) {
@@ -156,36 +182,28 @@ impl CompressedCompletionQueue {
 }
 
 impl PollReceived for CompressedCompletionQueue {
+    const MANY_AT_ONCE: bool = true;
+
     #[inline(always)]
-    fn look<P>(&mut self, index: u32, places: &mut [P], mut take: impl FnMut(Received) -> Option<P>) -> usize {
-        const FLOW_TAG: u32 = 0xff << 24;
-        // Left to `poll`: mini CQEs without WQE counters, and what may be stale.
-        if matches!(self.format, Compression::Hash | Compression::Checksum) || self.queue.cq.has_former() {
+    fn look<P>(&mut self, index: u32, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
+        if self.is_left_to_poll() {
             return 0;
         }
-        if self.block.count == 0 {
-            if !self.queue.ring.begins_block() {
-                return self.queue.ring.look(index, places, take);
-            }
-            self.begin_block();
+        if !self.has_block() {
+            return self.queue.ring.look(index, places, take);
         }
-        // Of the second dword of a mini CQE, the bits that count bytes and strides.
-        let counted = if let Compression::FlowTag = self.format { !FLOW_TAG } else { !0 };
-        let (ring, block) = (&self.queue.ring, &self.block);
-        let end = if block.is_received { block.count } else { 0 };
-        let (mut polled, mut filled) = (block.polled + index, 0);
-        while polled < end && filled < places.len() {
-            let minis = block.minis(ring, polled);
-            let count = minis.len() as usize;
-            for (mini, place) in minis.zip(&mut places[filled..]) {
-                let received = Received { byte_count: mini as u32 & counted, counter: (mini >> 32) as u16 };
-                let Some(found) = take(received) else { return filled };
-                *place = found;
-                filled += 1;
-            }
-            polled += count as u32;
+        self.block.look(&self.queue.ring, self.counted(), index, places, take)
+    }
+
+    #[inline(always)]
+    fn look_short(&mut self, places: &mut [Place], mut short: Short) -> usize {
+        if self.is_left_to_poll() {
+            return 0;
         }
-        filled
+        if !self.has_block() {
+            return self.queue.ring.look(0, places, |received| short.take(received));
+        }
+        self.block.look_short(&self.queue.ring, self.counted(), places, short)
     }
 
     #[inline(always)]
@@ -251,6 +269,73 @@ impl Block {
         ring.entries.minis(self.start.wrapping_add(first.max(1)), polled - first, self.count - first)
     }
 
+    /// As [`PollReceived::look`]; `counted` are the bits that count of a mini CQE's second dword.
+    #[inline(always)]
+    fn look<P>(
+        &self,
+        ring: &CqRing,
+        counted: u32,
+        index: u32,
+        places: &mut [P],
+        mut take: impl FnMut(Received) -> Option<P>,
+    ) -> usize {
+        let (mut polled, mut filled) = (self.polled + index, 0);
+        while polled < self.received() && filled < places.len() {
+            let minis = self.minis(ring, polled);
+            let count = minis.len() as usize;
+            for (mini, place) in minis.zip(&mut places[filled..]) {
+                let received = Received { byte_count: mini as u32 & counted, counter: (mini >> 32) as u16 };
+                let Some(found) = take(received) else { return filled };
+                *place = found;
+                filled += 1;
+            }
+            polled += count as u32;
+        }
+        filled
+    }
+
+    /// As [`PollReceived::look_short`]; `counted` as for [`look`](Self::look).
+    #[inline(always)]
+    fn look_short(&self, ring: &CqRing, counted: u32, places: &mut [Place], short: Short) -> usize {
+        let (mut polled, mut filled, mut one) = (self.polled, 0, One::new(short, counted));
+        while polled < self.received() {
+            if polled % ARRAY == 0 {
+                let some = self.look_at_arrays(ring, polled, &mut places[filled..], one);
+                one.pass(some);
+                (polled, filled) = (polled + some, filled + some as usize);
+            }
+            // Up to the array's end, one by one.
+            for mini in self.minis(ring, polled) {
+                let Some(place) = places.get_mut(filled) else { return filled };
+                let Some(found) = one.take(mini) else { return filled };
+                *place = found;
+                (polled, filled) = (polled + 1, filled + 1);
+            }
+        }
+        filled
+    }
+
+    /// Number of its completions, if they are receives that succeeded.
+    #[inline(always)]
+    fn received(&self) -> u32 {
+        if self.is_received { self.count } else { 0 }
+    }
+
+    /// Fills `places` from whole arrays after `polled` others, as far as each mini CQE is the next frame's, which is
+    /// `one`'s. Returns how many places are filled.
+    #[inline(always)]
+    fn look_at_arrays(&self, ring: &CqRing, polled: u32, places: &mut [Place], one: One) -> u32 {
+        let (mut arrays, mut eight) = (places.as_chunks_mut().0.iter_mut(), Eight::from(one));
+        let mut next = polled;
+        while self.count - next >= ARRAY
+            && let Some(places) = arrays.next()
+            && ring.entries.look_at_array(self.start.wrapping_add(next.max(1)), &mut eight, places)
+        {
+            next += ARRAY;
+        }
+        next - polled
+    }
+
     /// After its last completion: passes its entries, which can be given back, and is none any more. Then `true`.
     #[inline(always)]
     fn finish(&mut self, ring: &mut CqRing) -> bool {
@@ -293,5 +378,53 @@ impl Block {
             }
         }
         cqe
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::fake::Memory;
+    use proptest::prelude::*;
+    use uar::CqRecord;
+
+    /// Entries of the ring.
+    const LOG_SIZE: u32 = 6;
+    const SIZE: u32 = 1 << LOG_SIZE;
+
+    proptest! {
+        /// In blocks of any length, wherever they are in the ring and however much of them is polled, frames of one
+        /// stride are found many at a time as they are one by one.
+        #[test]
+        fn short_frames_are_found_as_any_others(
+            (shift, start, count) in (6u32..8, any::<u32>(), 1u32..=SIZE),
+            (polled, most) in (any::<prop::sample::Index>(), 0usize..80),
+            (is_received, counted) in (prop::bool::weighted(0.9), prop_oneof![Just(!0u32), Just(0xff_ffff)]),
+            others in prop::collection::vec((0..SIZE, any::<u64>()), 0..3),
+            firsts in prop::collection::vec(any::<u16>(), SIZE as usize),
+        ) {
+            let polled = polled.index(count as usize) as u32;
+            let memory = Memory::new((SIZE << shift) as usize + 64);
+            // SAFETY: both lie in `memory`, which lives longer.
+            let ring = unsafe {
+                CqRing::new(memory.at(0), LOG_SIZE, shift, CqRecord::new(memory.at((SIZE << shift) as usize)))
+            };
+            for at in 0..count {
+                let first = u64::from(firsts[at as usize]);
+                let mut mini = first << 48 | u64::from(at) << 32 | 1 << 16 | (first % 60 + 1);
+                mini |= u64::from(!counted) & first << 16;
+                others.iter().filter(|(other, _)| *other == at).for_each(|(_, other)| mini = *other);
+                let entry = start.wrapping_add((at / ARRAY * ARRAY).max(1)) % SIZE;
+                let valid = (entry << shift) as usize + (1 << shift) - 64;
+                memory.write(valid + (at % ARRAY) as usize * 8, &mini.to_be_bytes());
+            }
+            let block = Block { title: Cqe::ZERO, start, count, polled, counter: 0, is_received };
+            let short = Short { used: polled, start: polled * 64, stride: 64, least: 1, lengths: 64 };
+            let (mut by_one, mut many) = (short, vec![Place::default(); most]);
+            let mut expected = many.clone();
+            let found = block.look(&ring, counted, 0, &mut expected, |received| by_one.take(received));
+            prop_assert_eq!(block.look_short(&ring, counted, &mut many, short), found);
+            prop_assert_eq!(&many[..found], &expected[..found]);
+        }
     }
 }

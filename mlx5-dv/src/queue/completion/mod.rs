@@ -17,11 +17,12 @@ pub(super) mod compressed;
 pub(super) mod decode;
 pub(super) mod joined;
 mod ring;
+mod short;
 
 use decode::{Completion, FrameCompletion, Side, WorkError, decode, decode_frame, decode_plain_frame};
 use ring::{CqRing, first_present};
 
-pub use ring::Received;
+pub use short::{Place, Received, Short};
 
 /// A completion queue. Used by one thread: not `Sync`, and all methods take `&mut self`.
 ///
@@ -331,11 +332,20 @@ impl CompletionQueue {
 
 /// Polling for receives, of which lengths are looked at first.
 pub trait PollReceived {
+    /// Whether [`look_short`](Self::look_short) looks at many at once, so that it costs less than
+    /// [`look`](Self::look).
+    const MANY_AT_ONCE: bool = false;
     /// Fills `places` by `take`, which is told what the next completions say after `index` others, of which it was told
     /// before, as far as they are receives that succeeded, and it returns something. There may be more behind them.
     /// Takes none of them, but skips stale ones. Returns how many places are filled. Not for queues whose card joins
     /// segments.
     fn look<P>(&mut self, index: u32, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize;
+    /// As [`look`](Self::look) from the next completion on, for frames that are as `short` says. What is beyond the
+    /// places that are filled may have changed, too.
+    #[inline(always)]
+    fn look_short(&mut self, places: &mut [Place], mut short: Short) -> usize {
+        self.look(0, places, |received| short.take(received))
+    }
     /// The whole completion, after `index` others, of which [`look`](Self::look) has told.
     fn decode(&self, index: u32) -> FrameCompletion;
     /// Takes the next `count` completions, of which [`look`](Self::look) has told.

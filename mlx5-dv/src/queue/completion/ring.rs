@@ -5,6 +5,8 @@ use std::ptr::NonNull;
 use mlx5_prm::cqe::{Cqe, CqeFormat, CqeOpcode};
 use uar::{CqRecord, barrier};
 
+use super::short::{EIGHT, Eight, Place, Received};
+
 use crate::objects::Cq;
 
 /// Bytes of a CQE that are decoded.
@@ -40,16 +42,9 @@ const RECEIVED: u8 = (CqeOpcode::ResponderSend.number() as u8) << 4;
 /// That of the title of a compressed block of receives.
 const TITLE: u8 = RECEIVED | (CqeFormat::Compressed.number() as u8) << 2;
 
-/// What a CQE says of a received frame, for those who need no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received {
-    pub(in crate::queue) byte_count: u32,
-    /// `wqe_counter`.
-    pub(in crate::queue) counter: u16,
-}
-
 /// Mini CQEs of an entry.
 pub(super) const ARRAY: u32 = (CQE / size_of::<u64>()) as u32;
+const _: () = assert!(ARRAY as usize == EIGHT);
 
 /// What is left of an array of mini CQEs.
 #[derive(Debug, Clone, Copy)]
@@ -178,6 +173,15 @@ impl Entries {
         let first = self.slot(position).cast::<u64>();
         // SAFETY: of the entry's eight mini CQEs, or their end; `next` is not beyond `end`.
         unsafe { Minis { next: first.add(from.min(end) as usize), end: first.add(end as usize) } }
+    }
+
+    /// Fills `places` from the mini CQEs of entry `position`, an array of a block whose title is written, if they are
+    /// those of the next frames.
+    #[inline(always)]
+    pub(super) fn look_at_array(self, position: u32, next: &mut Eight, places: &mut [Place; EIGHT]) -> bool {
+        barrier::from_device();
+        // SAFETY: of an entry of the ring, aligned to 64, which is not given back before its block is polled.
+        unsafe { next.take_all(self.slot(position).cast(), places) }
     }
 
     /// Copies out entry `position`, which must be written; with `FRAMES` also the fields of frames.

@@ -25,10 +25,10 @@ use crate::objects::{
 use crate::queue::completion::compressed::CompressedCompletionQueue;
 use crate::queue::completion::decode::{FrameCompletion, WorkError};
 use crate::queue::completion::joined::JoinedSegments;
-use crate::queue::completion::{CompletionQueue, PollReceived};
+use crate::queue::completion::{CompletionQueue, Place, PollReceived};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
-use crate::queue::receive::striding::{Place, StridingReceiveQueue};
+use crate::queue::receive::striding::StridingReceiveQueue;
 use crate::setters::setters;
 
 /// Options of a [`StridingQueue`].
@@ -480,8 +480,9 @@ impl<C: Receives> StridingQueue<C> {
         let (Some((wr_id, mut run)), Some(places)) = (run, self.places.get_mut(..most.min(MOST))) else {
             return Found::NONE;
         };
-        let (short, lengths) = (places.len().min(run.most_short()), run.short_lengths(1, u32::MAX - 1));
-        let mut count = self.cq.look(0, &mut places[..short], |received| run.take_short(received, 1, lengths));
+        let short = places.len().min(run.most_short());
+        let mut count = self.cq.look_short(&mut places[..short], run.short(1, u32::MAX - 1));
+        run.pass_short(count as u32);
         if let Some(others @ [_, ..]) = places.get_mut(count..) {
             count += self.cq.look(count as u32, others, |received| run.take(received));
         }
@@ -507,17 +508,24 @@ impl<C: Receives> StridingQueue<C> {
         let run = self.receive.as_ref().filter(|_| !self.joins).and_then(StridingReceiveQueue::run);
         let Some((wr_id, mut run)) = run else { return 0 };
         let Some(slab) = self.slabs.get(wr_id as usize) else { return 0 };
-        let (bytes, lengths) = (slab.bytes, run.short_lengths(least, longest));
-        // Of no size: they only say how many.
-        let mut places = [(); MOST];
+        let (bytes, mut short) = (slab.bytes, run.short(least, longest));
         let most = most.min(MOST).min(run.most_short());
-        let count = self.cq.look(0, &mut places[..most], |received| {
-            let place = run.take_short(received, least, lengths)?;
-            // SAFETY: `Run::take_short` checked that the bytes lie in the next stride of the oldest buffer, which is
-            // this one. No other slice has them: this one ends before the queue is used again.
+        let mut pass = |place: Place| {
+            // SAFETY: `Short` checked that the bytes lie in the next stride of the oldest buffer, which is this one.
+            // No other slice has them: this one ends before the queue is used again.
             take(place, unsafe { lend((bytes.add(place.start as usize), place.len as usize)) });
-            Some(())
-        });
+        };
+        let count = if C::MANY_AT_ONCE {
+            let places = &mut self.places[..most];
+            let count = self.cq.look_short(places, short);
+            places.iter().take(count).for_each(|place| pass(*place));
+            count
+        } else {
+            // Of no size: they only say how many.
+            let mut places = [(); MOST];
+            self.cq.look(0, &mut places[..most], |received| short.take(received).map(&mut pass))
+        };
+        run.pass_short(count as u32);
         if count != 0 {
             self.cq.pass(count as u32);
             if let Some(receive) = &mut self.receive {

@@ -14,8 +14,8 @@ use uar::{ReceiveRecord, barrier};
 use super::wqe::Wqes;
 use crate::memory::DataSegment;
 use crate::objects::{ReceiveRingOwner, RingPermit, Rq, Strides};
-use crate::queue::completion::Received;
 use crate::queue::completion::decode::{Completion, Side, Work, WorkError, user_index_of, work_of};
+use crate::queue::completion::{Place, Received, Short};
 use crate::queue::error::{Full, PostError, RetireError};
 
 /// Segments before the element of a WQE: its link.
@@ -194,13 +194,6 @@ impl StridingReceiveQueue {
     }
 }
 
-/// Where a packet is in its buffer.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::queue) struct Place {
-    pub(in crate::queue) start: u32,
-    pub(in crate::queue) len: u32,
-}
-
 /// Where the next packets of the oldest buffer are: for many that succeed, without its last one.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::queue) struct Run {
@@ -221,25 +214,20 @@ impl Run {
         self.count.saturating_sub(self.used + 1) as usize
     }
 
-    /// Number of lengths, from `least` to `longest`, that [`take_short`](Self::take_short) takes packets of.
+    /// What completions say of packets of one stride each, from `least` to `longest` bytes. The caller takes at most
+    /// [`most_short`](Self::most_short), and [passes](Self::pass_short) them.
     #[inline(always)]
-    pub(in crate::queue) fn short_lengths(&self, least: u32, longest: u32) -> u32 {
-        (self.stride.saturating_sub(self.shift).min(longest) + 1).saturating_sub(least)
+    pub(in crate::queue) fn short(&self, least: u32, longest: u32) -> Short {
+        let Run { used, start, stride, shift, .. } = *self;
+        let lengths = (stride.saturating_sub(shift).min(longest) + 1).saturating_sub(least);
+        Short { used, start, stride, least, lengths }
     }
 
-    /// As [`take`](Self::take), of packets of one stride, of `lengths` lengths from `least` on, which
-    /// [`short_lengths`](Self::short_lengths) has counted. The caller takes at most [`most_short`](Self::most_short).
-    /// `None` for all others.
+    /// Goes on behind `count` packets of one stride each.
     #[inline(always)]
-    pub(in crate::queue) fn take_short(&mut self, received: Received, least: u32, lengths: u32) -> Option<Place> {
-        const ONE: u32 = 1 << 16;
-        // One comparison, as the number of strides is in the upper half.
-        if received.counter != self.used as u16 || received.byte_count.wrapping_sub(ONE + least) >= lengths {
-            return None;
-        }
-        let (start, len) = (self.start, received.byte_count & 0xffff);
-        (self.used, self.start) = (self.used + 1, start + self.stride);
-        Some(Place { start, len })
+    pub(in crate::queue) fn pass_short(&mut self, count: u32) {
+        self.used += count;
+        self.start += count * self.stride;
     }
 
     /// Takes the packet of a completion of this queue that succeeded: where it is in the buffer. `None`
@@ -352,8 +340,8 @@ mod tests {
             let run = Run { used: 5, count: 512, start: 5 * 64 + shift, stride: 64, shift };
             let received = Received { byte_count, counter };
             let (mut short, mut any) = (run, run);
-            let lengths = run.short_lengths(least, longest);
-            let (found, expected) = (short.take_short(received, least, lengths), any.take(received));
+            let (found, expected) = (run.short(least, longest).take(received), any.take(received));
+            short.pass_short(found.is_some().into());
             let is_short = byte_count >> 16 == 1 && (least..=longest).contains(&(byte_count & 0xffff));
             if is_short {
                 prop_assert_eq!(state(&short, found), state(&any, expected));
