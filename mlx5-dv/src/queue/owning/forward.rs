@@ -10,7 +10,7 @@ use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{WorkError, work_of};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
-use crate::queue::send::multi_packet::Pointing;
+use crate::queue::send::multi_packet::{FrameSegments, Pointing, Segments};
 
 /// Why nothing can be forwarded.
 #[derive(Debug, thiserror::Error)]
@@ -333,6 +333,27 @@ impl fmt::Debug for ForwardBatch<'_> {
     }
 }
 
+/// Stores the segments of the next frames, at most `most`, as [`StridingQueue::take_short`] takes them and `keep` does
+/// not reject them; their buffer is at `start` for the card. Returns how many were taken, and the segments that are
+/// left.
+// Its loop needs all registers; and a batch of which nothing has the address need not be in memory.
+#[inline(never)]
+fn push_short<C: Receives>(
+    receiver: &mut StridingQueue<C>,
+    mut frames: FrameSegments<'_>,
+    start: u64,
+    most: usize,
+    longest: u32,
+    keep: &mut impl FnMut(&mut [u8]) -> bool,
+) -> (usize, Segments) {
+    let count = receiver.take_short(most, [ETHERNET as u32, longest], |place, frame| {
+        if keep(frame) {
+            frames.push(start.wrapping_add(place.start.into()), place.len);
+        }
+    });
+    (count, frames.left())
+}
+
 impl ForwardBatch<'_> {
     /// Adds a frame: a slice of a [`Burst`] or [`Packet`](super::striding::Packet) of the receive queue, or a part
     /// of one. It must not be changed after this until it is sent, or it mixes old and new bytes.
@@ -428,8 +449,7 @@ impl ForwardBatch<'_> {
 
     /// As [`forward`](Self::forward), as far as the frames have one stride each, are in the buffer of the frame before
     /// but not its last one, and there is room for them in one work request.
-    // Its loop needs all registers.
-    #[inline(never)]
+    #[inline(always)]
     fn forward_short<C: Receives>(
         &mut self,
         receiver: &mut StridingQueue<C>,
@@ -443,13 +463,8 @@ impl ForwardBatch<'_> {
         }
         let room = self.pointing.room(&mut self.batch)?;
         let (start, longest) = (self.to_card.wrapping_add(buffer as u64), self.pointing.longest() as u32);
-        let mut frames = self.pointing.frames(&mut self.batch);
-        let count = receiver.take_short(most.min(room), [ETHERNET as u32, longest], |place, frame| {
-            if keep(frame) {
-                frames.push(start.wrapping_add(place.start.into()), place.len);
-            }
-        });
-        let left = frames.left();
+        let frames = self.pointing.frames(&mut self.batch);
+        let (count, left) = push_short(receiver, frames, start, most.min(room), longest, keep);
         self.pointing.go_on(left);
         Ok(count)
     }

@@ -8,7 +8,8 @@ use uar::SendDoorbell;
 
 use super::SendBatch;
 use super::ethernet::{FrameFlags, Frames};
-use super::ring::{INLINE_HEADER, Room, Segments, SendRing};
+pub(in crate::queue) use super::ring::Segments;
+use super::ring::{INLINE_HEADER, Room, SendRing};
 use super::wqe::{Elements, Head, Payload, Request, Size, WrFlags};
 use crate::memory::DataSegment;
 use crate::objects::{Buffer, ETHERNET, FrameSource, SourceBytes};
@@ -129,6 +130,29 @@ impl Several for Inlined<'_> {
     #[inline(always)]
     fn most_segments(&self) -> usize {
         self.frames.iter().map(|frame| segments_of(frame.len())).sum()
+    }
+}
+
+/// A frame in a WQE of its own, for which there is room.
+struct Alone<'a>(&'a [u8]);
+
+impl Payload for Alone<'_> {
+    const LONG: bool = true;
+
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
+        Ok(segments_of(self.0.len()))
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>, at: usize) {
+        room.store_header(at, header_of(self.0.len()));
+        room.store_bytes(at, INLINE_HEADER, self.0);
     }
 }
 
@@ -284,7 +308,8 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
     pub fn copies(&mut self, wr_id: u64, flags: FrameFlags) -> Result<FrameCopies<'_, 'a, D>, PostError> {
         let request = self.each(wr_id, flags)?;
         let (fill, longest_payload) = (Fill::new(self), self.service.longest_payload());
-        Ok(FrameCopies { batch: self, request, longest_payload, fill })
+        let (next, end) = (fill.next as usize, fill.end as usize);
+        Ok(FrameCopies { batch: self, request, longest_payload, fill, next, end })
     }
 
     /// As [`copies`](Self::copies), for frames that the card reads in the memory of `source`, where they stay until
@@ -300,6 +325,9 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
         flags: FrameFlags,
     ) -> Result<FramePointers<'_, 'a, D>, PostError> {
         let source = source.bytes_for(self.service.queue).ok_or(PostError::OtherSource)?;
+        if self.service.most_packets() == 0 {
+            return Err(PostError::NoMultiPacket);
+        }
         let pointing = Pointing::new(self, source.lkey, wr_id, flags)?;
         Ok(FramePointers { batch: self, source, pointing })
     }
@@ -313,27 +341,38 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
         if self.service.most_segments() <= HEADS {
             return Err(PostError::NoMultiPacket);
         }
-        Ok(Each { wr_id, flags, metadata: self.metadata })
+        Ok(Each::new(wr_id, flags, self.metadata))
     }
 }
 
 /// What all work requests of a [`FrameCopies`] or [`FramePointers`] have.
+// Two numbers, which are passed in registers.
 #[derive(Clone, Copy)]
 struct Each {
     wr_id: u64,
-    flags: FrameFlags,
-    metadata: u32,
+    /// What flow rules match, and in the lower half the flags.
+    offloads: u64,
 }
 
 impl Each {
+    #[inline(always)]
+    fn new(wr_id: u64, flags: FrameFlags, metadata: u32) -> Self {
+        Each { wr_id, offloads: u64::from(metadata) << 32 | u64::from(flags.bits()) }
+    }
+
     #[inline(always)]
     fn request(self, flags: WrFlags) -> Request {
         Request { opcode: WqeOpcode::EnhancedMpsw, wr_id: self.wr_id, flags, imm: 0 }
     }
 
     #[inline(always)]
+    fn flags(self) -> FrameFlags {
+        FrameFlags::from_bits_retain(self.offloads as u8)
+    }
+
+    #[inline(always)]
     fn offloads(self) -> Offloads {
-        Offloads(self.flags, self.metadata)
+        Offloads(self.flags(), (self.offloads >> 32) as u32)
     }
 
     /// Writes what stands before the frames of the work request at WQEBB `index`, which does not wrap. Returns its
@@ -362,16 +401,18 @@ impl Space {
 }
 
 /// How far a [`FrameCopies`] or [`FramePointers`] is. Passed by value to what is not inlined, so that it stays in
-/// registers.
+/// registers; all of it are numbers, as few bytes as possible.
 #[derive(Clone, Copy)]
 struct Fill {
+    /// The first eight bytes of the last work request that is full, as in memory.
+    control: u64,
     /// WQEBB of the work request that is filled; the segment of its next frame, and the first without room.
     index: u32,
-    next: usize,
-    end: usize,
-    /// The last work request that is full, and its first eight bytes as in memory.
-    last: Option<(u32, Size)>,
-    control: u64,
+    next: u32,
+    end: u32,
+    /// The last work request that is full, if there is one, and its segments.
+    last: u32,
+    last_segments: u32,
     /// Work requests that are full.
     count: u32,
 }
@@ -380,7 +421,8 @@ impl Fill {
     /// At the end of `batch`.
     #[inline(always)]
     fn new<D: SendDoorbell>(batch: &SendBatch<'_, D, Frames>) -> Self {
-        let none = Fill { index: batch.next, next: HEADS, end: 0, last: None, control: 0, count: 0 };
+        let (index, next) = (batch.next, HEADS as u32);
+        let none = Fill { control: 0, index, next, end: 0, last: 0, last_segments: 0, count: 0 };
         none.open(batch.ring, Space::of(batch))
     }
 
@@ -389,38 +431,49 @@ impl Fill {
     fn open(self, ring: &SendRing, space: Space) -> Self {
         let wqebbs = (space.end.wrapping_sub(self.index) as usize).min(ring.extent().to_end(self.index));
         let end = (wqebbs * (WQEBB / SEGMENT)).min(space.segments).max(HEADS);
-        Fill { next: HEADS, end, ..self }
+        Fill { next: HEADS as u32, end: end as u32, ..self }
     }
 
     /// Whether the work request that is filled has a frame.
     #[inline(always)]
     fn has_frames(&self) -> bool {
-        self.next > HEADS
+        self.next > HEADS as u32
+    }
+
+    /// Whether the work request that is filled has room for `segments` segments more.
+    #[inline(always)]
+    fn has_room(&self, segments: usize) -> bool {
+        self.next as usize + segments <= self.end as usize
+    }
+
+    /// The size of the work request that is filled.
+    #[inline(always)]
+    fn size(&self) -> Size {
+        Size::of(self.next as usize)
     }
 
     /// Completes the work request that is filled, of at least one frame, and begins another one.
     #[inline(always)]
     fn go_on(self, ring: &mut SendRing, space: Space, request: Each) -> Self {
-        let size = Size::of(self.next);
+        let size = self.size();
         let control = request.write_start(ring, self.index, size, WrFlags::empty());
         self.pass(size, control).open(ring, space)
     }
 
     /// Adds the work requests to `batch`; the last one has a completion, if it is `signalled` or its flags say so.
     #[inline(always)]
-    fn end<D: SendDoorbell>(mut self, batch: &mut SendBatch<'_, D, Frames>, request: Each, signalled: bool) {
-        let flags = |end| if signalled { WrFlags::SIGNALLED } else { batch.wr_flags_to(request.flags, || end) };
+    fn end<D: SendDoorbell>(self, batch: &mut SendBatch<'_, D, Frames>, request: Each, signalled: bool) {
+        let flags = |end| if signalled { WrFlags::SIGNALLED } else { batch.wr_flags_to(request.flags(), || end) };
         if self.has_frames() {
-            let size = Size::of(self.next);
-            let flags = flags(self.index.wrapping_add(size.wqebbs.into()));
-            let control = request.write_start(batch.ring, self.index, size, flags);
-            self = self.pass(size, control);
-        } else if let Some((index, size)) = self.last {
-            let flags = flags(self.index);
+            let size = self.size();
+            let end = self.index.wrapping_add(size.wqebbs.into());
+            let control = request.write_start(batch.ring, self.index, size, flags(end));
+            (batch.next, batch.last, batch.control) = (end, size.wqebbs, control);
+            batch.posted += self.count + 1;
+        } else if self.count != 0 {
+            let (flags, size) = (flags(self.index), Size::of(self.last_segments as usize));
             // It may wrap.
-            batch.ring.write(index, size, request.request(flags), request.offloads(), ());
-        }
-        if let Some((_, size)) = self.last {
+            batch.ring.write(self.last, size, request.request(flags), request.offloads(), ());
             (batch.next, batch.last, batch.control) = (self.index, size.wqebbs, self.control);
             batch.posted += self.count;
         }
@@ -429,8 +482,9 @@ impl Fill {
     /// Goes on behind a work request.
     #[inline(always)]
     fn pass(self, size: Size, control: u64) -> Self {
-        let (index, last) = (self.index.wrapping_add(size.wqebbs.into()), Some((self.index, size)));
-        Fill { index, next: HEADS, last, control, count: self.count + 1, ..self }
+        let index = self.index.wrapping_add(size.wqebbs.into());
+        let (last, last_segments, count) = (self.index, size.segments as u32, self.count + 1);
+        Fill { control, index, next: HEADS as u32, end: self.end, last, last_segments, count }
     }
 }
 
@@ -442,7 +496,10 @@ pub struct FrameCopies<'b, 'a, D: SendDoorbell> {
     request: Each,
     /// Most bytes after the Ethernet header.
     longest_payload: usize,
+    /// `next` and `end` are kept beside it.
     fill: Fill,
+    next: usize,
+    end: usize,
 }
 
 impl<D: SendDoorbell> fmt::Debug for FrameCopies<'_, '_, D> {
@@ -461,57 +518,73 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
     pub fn push(&mut self, frame: &[u8]) -> Result<(), PostError> {
         check_length(frame.len(), self.longest_payload)?;
         let segments = segments_of(frame.len());
-        if self.fill.next + segments > self.fill.end {
+        if self.next + segments > self.end {
             let space = Space::of(self.batch);
-            let SendBatch { ring, service, .. } = &mut *self.batch;
-            let (fill, made) = make_room(ring, service, space, self.request, self.fill, frame);
-            self.fill = fill;
-            // Where it must wrap, it is stored already.
-            if !made? {
-                return Ok(());
+            let (fill, made) = make_room(self.batch.ring, space, self.request, self.filled(), frame);
+            (self.fill, self.next, self.end) = (fill, fill.next as usize, fill.end as usize);
+            match made {
+                Made::Room => {}
+                Made::Stored => return Ok(()),
+                Made::Full => return Err(Full.into()),
+                Made::TooLong => return Err(self.too_long(segments)),
             }
         }
         let mut room = self.batch.ring.room(self.fill.index, true);
-        room.store_header(self.fill.next, header_of(frame.len()));
-        room.store_short(self.fill.next, INLINE_HEADER, frame);
-        self.fill.next += segments;
+        room.store_header(self.next, header_of(frame.len()));
+        room.store_short(self.next, INLINE_HEADER, frame);
+        self.next += segments;
         Ok(())
+    }
+
+    /// How far the work request is filled.
+    #[inline(always)]
+    fn filled(&self) -> Fill {
+        Fill { next: self.next as u32, ..self.fill }
+    }
+
+    /// Why a frame of `given` segments cannot be sent.
+    #[cold]
+    fn too_long(&self, given: usize) -> PostError {
+        PostError::MultiPacketLength { given, most: self.batch.service.most_packets() }
     }
 
     /// Adds the work requests to the batch.
     #[inline(always)]
     pub fn end(self) {
-        self.fill.end(self.batch, self.request, false);
+        self.filled().end(self.batch, self.request, false);
     }
 }
 
-/// Begins another work request, with room for `frame`. `false` if that wraps: then it has this frame alone.
+/// What [`make_room`] made.
+enum Made {
+    /// Room for the frame.
+    Room,
+    /// A work request of this frame alone, which wraps.
+    Stored,
+    /// Nothing: the ring is full, or no work request is as long.
+    Full,
+    TooLong,
+}
+
+/// Begins another work request, with room for `frame`.
 #[inline(never)]
-fn make_room(
-    ring: &mut SendRing,
-    queue: &Frames,
-    space: Space,
-    request: Each,
-    mut fill: Fill,
-    frame: &[u8],
-) -> (Fill, Result<bool, PostError>) {
-    let (segments, most) = (HEADS + segments_of(frame.len()), space.segments);
-    if segments > most {
-        return (fill, Err(PostError::MultiPacketLength { given: segments - HEADS, most: most - HEADS }));
+fn make_room(ring: &mut SendRing, space: Space, request: Each, mut fill: Fill, frame: &[u8]) -> (Fill, Made) {
+    let segments = segments_of(frame.len());
+    if HEADS + segments > space.segments {
+        return (fill, Made::TooLong);
     }
     if fill.has_frames() {
         fill = fill.go_on(ring, space, request);
     }
-    if segments <= fill.end {
-        return (fill, Ok(true));
+    if fill.has_room(segments) {
+        return (fill, Made::Room);
     }
-    let size = Size::of(segments);
+    let size = Size::of(HEADS + segments);
     if space.end.wrapping_sub(fill.index) < size.wqebbs.into() {
-        return (fill, Err(Full.into()));
+        return (fill, Made::Full);
     }
-    let payload = Inlined { frames: &[frame], queue };
-    let control = ring.write(fill.index, size, request.request(WrFlags::empty()), request.offloads(), payload);
-    (fill.pass(size, control).open(ring, space), Ok(false))
+    let control = ring.write(fill.index, size, request.request(WrFlags::empty()), request.offloads(), Alone(frame));
+    (fill.pass(size, control).open(ring, space), Made::Stored)
 }
 
 /// Whether a frame of `len` bytes can be sent, as in [`check_length`].
@@ -523,11 +596,14 @@ fn fits(len: usize, longest_payload: usize) -> bool {
 /// Checks the length of a frame on a port whose frames have at most `longest_payload` bytes after the Ethernet header.
 #[inline(always)]
 fn check_length(len: usize, longest_payload: usize) -> Result<(), PostError> {
-    if fits(len, longest_payload) {
-        return Ok(());
-    }
+    if fits(len, longest_payload) { Ok(()) } else { Err(why_not_length(len, longest_payload)) }
+}
+
+/// Why a frame of `len` bytes cannot be sent, as in [`check_length`].
+#[inline(always)]
+fn why_not_length(len: usize, longest_payload: usize) -> PostError {
     let most = (ETHERNET + longest_payload) as u64;
-    Err(PostError::FrameLength { given: len as u64, least: ETHERNET as u64, most })
+    PostError::FrameLength { given: len as u64, least: ETHERNET as u64, most }
 }
 
 /// How far frames that are sent in place are, without the batch that they are for: all calls name the same one.
@@ -544,7 +620,8 @@ pub(in crate::queue) struct Pointing {
 }
 
 impl Pointing {
-    /// Begins at the end of `batch`, with frames that key `lkey` opens.
+    /// Begins at the end of `batch`, with frames that key `lkey` opens. On a card without multi-packet work requests
+    /// there is no room for any.
     #[inline(always)]
     pub(in crate::queue) fn new<D: SendDoorbell>(
         batch: &SendBatch<'_, D, Frames>,
@@ -552,10 +629,13 @@ impl Pointing {
         wr_id: u64,
         flags: FrameFlags,
     ) -> Result<Self, PostError> {
-        let (request, fill) = (batch.each(wr_id, flags)?, Fill::new(batch));
+        if !batch.service.supports(flags) {
+            return Err(PostError::NoChecksums);
+        }
+        let (request, fill) = (Each::new(wr_id, flags, batch.metadata), Fill::new(batch));
         let [element, _] = Elements::segment(&DataSegment { addr: 0, len: 0, lkey });
         let (segments, longest_payload) =
-            (batch.ring.segments(fill.index, HEADS, fill.end), batch.service.longest_payload());
+            (batch.ring.segments(fill.index, HEADS, fill.end as usize), batch.service.longest_payload());
         Ok(Pointing { element, longest_payload, request, fill, segments })
     }
 
@@ -568,6 +648,17 @@ impl Pointing {
         len: usize,
     ) -> Result<(), PostError> {
         check_length(len, self.longest_payload)?;
+        self.push_checked(batch, addr, len)
+    }
+
+    /// As [`push`](Self::push), of a frame whose length is checked.
+    #[inline(always)]
+    fn push_checked<D: SendDoorbell>(
+        &mut self,
+        batch: &mut SendBatch<'_, D, Frames>,
+        addr: u64,
+        len: usize,
+    ) -> Result<(), PostError> {
         self.make_room(batch)?;
         batch.ring.store_next(&mut self.segments, Elements::with(self.element, addr, len as u32));
         Ok(())
@@ -631,7 +722,7 @@ impl Pointing {
     fn make_room<D: SendDoorbell>(&mut self, batch: &mut SendBatch<'_, D, Frames>) -> Result<(), PostError> {
         if self.segments.is_full() {
             let (fill, has_room) = next_request(batch.ring, Space::of(batch), self.request, self.filled());
-            (self.fill, self.segments) = (fill, batch.ring.segments(fill.index, HEADS, fill.end));
+            (self.fill, self.segments) = (fill, batch.ring.segments(fill.index, HEADS, fill.end as usize));
             has_room?;
         }
         Ok(())
@@ -640,7 +731,7 @@ impl Pointing {
     /// How far the work request is filled.
     #[inline(always)]
     fn filled(&self) -> Fill {
-        Fill { next: self.fill.end - self.segments.left(), ..self.fill }
+        Fill { next: self.fill.end - self.segments.left() as u32, ..self.fill }
     }
 
     /// Adds the work requests to `batch`; the last one has a completion, if it is `signalled` or its flags say so.
@@ -677,7 +768,7 @@ fn next_request(ring: &mut SendRing, space: Space, request: Each, mut fill: Fill
     if fill.has_frames() {
         fill = fill.go_on(ring, space, request);
     }
-    (fill, if fill.end > HEADS { Ok(()) } else { Err(Full) })
+    (fill, if fill.end > HEADS as u32 { Ok(()) } else { Err(Full) })
 }
 
 /// Frames that are sent from where they are: see [`SendBatch::pointers`]. Dropped without [`end`](Self::end), none of
@@ -705,12 +796,22 @@ impl<D: SendDoorbell> FramePointers<'_, '_, D> {
     #[inline(always)]
     pub fn push(&mut self, range: Range<usize>) -> Result<(), PostError> {
         let SourceBytes { addr, len, .. } = self.source;
-        let (start, count) = (range.start, range.end.wrapping_sub(range.start));
-        // If both hold, nothing has wrapped. A loop over frames of one length makes the second one comparison.
-        if count > len || start > len - count {
-            return Err(PostError::OutsideSource { start, end: range.end, len });
+        let (start, end) = (range.start, range.end);
+        let count = end.wrapping_sub(start);
+        if end > len || start > end || !fits(count, self.pointing.longest_payload) {
+            return Err(self.why_not(range));
         }
-        self.pointing.push(self.batch, addr.wrapping_add(start as u64), count)
+        self.pointing.push_checked(self.batch, addr.wrapping_add(start as u64), count)
+    }
+
+    /// Why the frame in the bytes `range` cannot be sent.
+    #[cold]
+    fn why_not(&self, Range { start, end }: Range<usize>) -> PostError {
+        let len = self.source.len;
+        match end.checked_sub(start).filter(|_| end <= len) {
+            Some(count) => why_not_length(count, self.pointing.longest_payload),
+            None => PostError::OutsideSource { start, end, len },
+        }
     }
 
     /// Adds the work requests to the batch.
