@@ -338,13 +338,7 @@ impl<C: Receives> Form for InPlace<C> {
     fn forward(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
         let mut batch = self.forwarder.batch(FrameFlags::empty())?;
-        let mut count = 0;
-        while count < burst {
-            match batch.push_each(self.receives.0.receiver.burst(burst - count)?, |_| true)? {
-                0 => break,
-                some => count += some,
-            }
-        }
+        let count = batch.forward(&mut self.receives.0.receiver, burst, |_| true)?;
         batch.ring();
         Ok((count, ticks() - start))
     }
