@@ -304,7 +304,9 @@ impl Entries {
     #[inline(always)]
     fn length(self, index: u32) -> NonNull<u8> {
         // SAFETY: after the `wr_id`s there is one byte per WQEBB of the extent: both are set only in `new`.
-        unsafe { self.posted.add(self.extent.capacity()).cast::<u8>().add(self.extent.place(index)) }
+        unsafe {
+            self.posted.add(self.extent.mask as usize).cast::<u8>().add(size_of::<u64>() + self.extent.place(index))
+        }
     }
 }
 
