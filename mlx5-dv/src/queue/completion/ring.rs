@@ -6,7 +6,6 @@ use mlx5_prm::cqe::{Cqe, CqeFormat, CqeOpcode};
 use uar::{CqRecord, barrier};
 
 use super::short::{EIGHT, Eight, Place, Received};
-
 use crate::objects::Cq;
 
 /// Bytes of a CQE that are decoded.
