@@ -131,7 +131,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         ("left", LEFT, &left),
         ("into the tunnel", TUNNELLED, &entered),
         ("out of the tunnel", TUNNELLED, &out),
-        ("before samples", SAMPLED, &all),
+        ("sampled from", SAMPLED, &all),
         ("samples", SAMPLED, &samples),
     ] {
         if port == TUNNELLED && vxlan.is_some() || port == SAMPLED && sampled.is_none() {

@@ -714,7 +714,7 @@ fn rules_count_and_drop_beside_the_kernels_own(lab: &Lab) -> TestResult {
         "into the tunnel: 50 frames of 3000 bytes to port 7004",
         "out of the tunnel: 50 frames of 5500 bytes to port 7004",
         // By an object that the kernel passes on, between tables of our own.
-        "before samples: 50 frames of 3000 bytes to port 7005",
+        "sampled from: 50 frames of 3000 bytes to port 7005",
     ] {
         assert!(said.contains(line), "{said}");
     }
