@@ -219,7 +219,7 @@ pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
     first: u32,
     /// Index of the next WQE.
     next: u32,
-    /// The first index without room.
+    /// The first index without room; of a service that [spans](Service::SPANS) WQEBBs, no later than the ring's end.
     end: u32,
     /// WQEBBs of the last WQE, or [`NOT_COPIED`]; 0 if the batch is empty.
     last: u16,

@@ -372,7 +372,8 @@ impl SendRing {
         start.control[0]
     }
 
-    /// As [`write`](Self::write), by a call, if there is room. Returns also where what is straight behind it ends.
+    /// As [`write`](Self::write), by a call, if there is room. Returns also what [`straight`](Self::straight) is behind
+    /// it.
     #[inline(always)]
     pub(super) fn write_beyond<H: Head, P: Payload>(
         &mut self,
