@@ -11,6 +11,13 @@ pub const REQUESTS: usize = 16;
 /// Message size in bytes.
 pub const INLINE: usize = 64;
 
+/// Number of the first request of a loop with batches of `BATCH`: 0. The compiler does not know it where it would
+/// otherwise know with which of the sixteen each batch begins.
+#[inline(always)]
+pub fn first_request<const BATCH: usize>() -> usize {
+    if BATCH.is_multiple_of(REQUESTS) { black_box(0) } else { 0 }
+}
+
 /// Sixteen messages of 64 bytes.
 pub struct Requests {
     pub remote: [RemoteAddress; REQUESTS],

@@ -1,12 +1,10 @@
 //! Frames with only the stores and loads that are unavoidable.
 
-use std::hint::black_box;
-
 use mlx5_dv::queue::DataSegment;
 use uar::barrier;
 
 use super::{CE_ALWAYS, Ring, SEND, WQEBB};
-use crate::request::{FrameRequests, HEADER, INLINE, REQUESTS};
+use crate::request::{FrameRequests, HEADER, INLINE, REQUESTS, first_request};
 use crate::stage::RING;
 use crate::stage::frames::Buffers;
 
@@ -34,8 +32,7 @@ impl Ring {
     /// `count` frames, the first bytes of each in its WQE, a doorbell every `BATCH`.
     #[inline(never)]
     pub fn headers<const BATCH: usize>(&mut self, requests: &FrameRequests, count: usize) {
-        // Otherwise the compiler would know with which of the requests each batch begins.
-        let start = if BATCH.is_multiple_of(REQUESTS) { black_box(0) } else { 0 };
+        let start = first_request::<BATCH>();
         for first in (start..start + count).step_by(BATCH) {
             let mut last = 0;
             for i in first..first + BATCH {

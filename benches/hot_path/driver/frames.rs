@@ -1,12 +1,10 @@
 //! The hot path of frames.
 
-use std::hint::black_box;
-
 use mlx5_dv::queue::ethernet::{EthernetReceiveQueue, EthernetSendQueue, FrameFlags};
 use mlx5_dv::queue::{CompletionQueue, PostError};
 use uar::SendDoorbell;
 
-use crate::request::{FrameRequests, HEADER, REQUESTS};
+use crate::request::{FrameRequests, HEADER, REQUESTS, first_request};
 use crate::stage::RING;
 use crate::stage::frames::Buffers;
 
@@ -17,8 +15,7 @@ pub fn headers<D: SendDoorbell, const BATCH: usize>(
     requests: &FrameRequests,
     count: usize,
 ) -> Result<(), PostError> {
-    // Otherwise the compiler would know with which of the requests each batch begins.
-    let start = if BATCH.is_multiple_of(REQUESTS) { black_box(0) } else { 0 };
+    let start = first_request::<BATCH>();
     for first in (start..start + count).step_by(BATCH) {
         let mut batch = sq.batch();
         for i in first..first + BATCH {

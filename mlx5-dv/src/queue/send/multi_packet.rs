@@ -3,14 +3,14 @@
 use std::fmt;
 use std::ops::Range;
 
-use mlx5_prm::wqe::{EthSeg, InlineSegHeader, SEGMENT, WQEBB, WqeOpcode};
+use mlx5_prm::wqe::{EthSeg, SEGMENT, WQEBB, WqeOpcode};
 use uar::SendDoorbell;
 
 use super::SendBatch;
 use super::ethernet::{FrameFlags, Frames};
 pub(in crate::queue) use super::ring::Segments;
 use super::ring::{INLINE_HEADER, Room, SendRing};
-use super::wqe::{Elements, Head, Payload, Request, Size, WrFlags};
+use super::wqe::{Elements, Head, Inline, Payload, Request, Size, WrFlags, inline_header};
 use crate::memory::DataSegment;
 use crate::objects::{Buffer, ETHERNET, FrameSource, SourceBytes};
 use crate::queue::error::{Full, PostError};
@@ -94,15 +94,6 @@ fn segments_of(len: usize) -> usize {
     (INLINE_HEADER + SEGMENT - 1 + len) >> SEGMENT.trailing_zeros()
 }
 
-/// The header of an inlined frame of `len` bytes.
-#[inline(always)]
-fn header_of(len: usize) -> [u8; INLINE_HEADER] {
-    let mut header = InlineSegHeader::default();
-    // The number of segments of a whole WQE, and so of each frame, limits this to ten bits.
-    header.w().byte_count(len as u16);
-    zerocopy::transmute!(header)
-}
-
 impl Payload for Inlined<'_> {
     const LONG: bool = true;
 
@@ -119,7 +110,7 @@ impl Payload for Inlined<'_> {
     #[inline(always)]
     fn store(&self, room: &mut Room<'_>, mut at: usize) {
         for frame in self.frames {
-            room.store_header(at, header_of(frame.len()));
+            room.store_header(at, inline_header(frame.len()));
             room.store_bytes(at, INLINE_HEADER, frame);
             at += segments_of(frame.len());
         }
@@ -130,29 +121,6 @@ impl Several for Inlined<'_> {
     #[inline(always)]
     fn most_segments(&self) -> usize {
         self.frames.iter().map(|frame| segments_of(frame.len())).sum()
-    }
-}
-
-/// A frame in a WQE of its own, for which there is room.
-struct Alone<'a>(&'a [u8]);
-
-impl Payload for Alone<'_> {
-    const LONG: bool = true;
-
-    #[inline(always)]
-    fn bytes(&self) -> u64 {
-        0
-    }
-
-    #[inline(always)]
-    fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
-        Ok(segments_of(self.0.len()))
-    }
-
-    #[inline(always)]
-    fn store(&self, room: &mut Room<'_>, at: usize) {
-        room.store_header(at, header_of(self.0.len()));
-        room.store_bytes(at, INLINE_HEADER, self.0);
     }
 }
 
@@ -178,7 +146,7 @@ impl Payload for Copied<'_> {
     #[inline(always)]
     fn store(&self, room: &mut Room<'_>, mut at: usize) {
         for frame in self.frames {
-            room.store_header(at, header_of(frame.len()));
+            room.store_header(at, inline_header(frame.len()));
             room.store_with(at, INLINE_HEADER, frame.len(), |offset, bytes| frame.read(offset, bytes));
             at += segments_of(frame.len());
         }
@@ -379,7 +347,7 @@ impl Each {
     /// first eight bytes.
     #[inline(always)]
     fn write_start(self, ring: &mut SendRing, index: u32, size: Size, flags: WrFlags) -> u64 {
-        ring.write_start(index, size, self.request(flags), self.offloads())
+        ring.write_straight(index, size, self.request(flags), self.offloads(), ())
     }
 }
 
@@ -530,7 +498,7 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
             }
         }
         let mut room = self.batch.ring.room(self.fill.index, true);
-        room.store_header(self.next, header_of(frame.len()));
+        room.store_header(self.next, inline_header(frame.len()));
         room.store_short(self.next, INLINE_HEADER, frame);
         self.next += segments;
         Ok(())
@@ -583,7 +551,7 @@ fn make_room(ring: &mut SendRing, space: Space, request: Each, mut fill: Fill, f
     if space.end.wrapping_sub(fill.index) < size.wqebbs.into() {
         return (fill, Made::Full);
     }
-    let control = ring.write(fill.index, size, request.request(WrFlags::empty()), request.offloads(), Alone(frame));
+    let control = ring.write(fill.index, size, request.request(WrFlags::empty()), request.offloads(), Inline(frame));
     (fill.pass(size, control).open(ring, space), Made::Stored)
 }
 

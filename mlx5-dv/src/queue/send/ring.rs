@@ -149,8 +149,7 @@ impl SendRing {
     /// As field `straight`, from `index` on, which has room or is the first that has none.
     #[inline(always)]
     pub(super) fn straight_from(&self, index: u32) -> u32 {
-        let [end, lap] = [self.end(), self.extent.lap_end(index)].map(|end| end.wrapping_sub(index));
-        index.wrapping_add(end.min(lap))
+        self.extent.straight(index, self.end())
     }
 
     /// Number of WQEBBs of the ring.
@@ -271,10 +270,12 @@ impl Extent {
         self.capacity() - self.place(index)
     }
 
-    /// Index of the first WQEBB of the lap after that of `index`.
+    /// The first index from `index` on that is `end`, which has no room, or is in the next lap.
     #[inline(always)]
-    fn lap_end(self, index: u32) -> u32 {
-        (index | self.mask).wrapping_add(1)
+    fn straight(self, index: u32, end: u32) -> u32 {
+        let next_lap = (index | self.mask).wrapping_add(1);
+        let [room, lap] = [end, next_lap].map(|end| end.wrapping_sub(index));
+        index.wrapping_add(room.min(lap))
     }
 
     /// Whether the `wqebbs` WQEBBs at `index`, at least one, do not wrap.
@@ -329,9 +330,9 @@ impl Room<'_> {
     #[inline(always)]
     pub(super) fn straight_behind(&self, retired: u32, wqebbs: u16) -> Option<u32> {
         let (extent, wqebbs) = (self.entries.extent, wqebbs.into());
-        let left = retired.wrapping_add(extent.capacity() as u32).wrapping_sub(self.index).checked_sub(wqebbs)?;
-        let next = self.index.wrapping_add(wqebbs);
-        Some(next.wrapping_add(left.min(extent.to_end(next) as u32)))
+        let end = retired.wrapping_add(extent.capacity() as u32);
+        let has_room = end.wrapping_sub(self.index) >= wqebbs;
+        has_room.then(|| extent.straight(self.index.wrapping_add(wqebbs), end))
     }
 
     /// Records that work request `wr_id` has the `wqebbs` WQEBBs of this room, at least one. Clears the length of

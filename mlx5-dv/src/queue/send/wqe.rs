@@ -278,9 +278,10 @@ impl Payload for Inline<'_> {
 
 /// The header of `len` bytes of inline data.
 #[inline(always)]
-fn inline_header(len: usize) -> [u8; INLINE_HEADER] {
+pub(super) fn inline_header(len: usize) -> [u8; INLINE_HEADER] {
     let mut header = InlineSegHeader::default();
-    // `segments` limits this to `inline_bytes`, which the queue's creation limits to ten bits.
+    // Ten bits: `segments` limits this to `inline_bytes`, which the queue's creation limits so, and the number of
+    // segments of a WQE limits each frame of several.
     header.w().byte_count(len as u16);
     zerocopy::transmute!(header)
 }
@@ -386,12 +387,6 @@ impl SendRing {
         let (start, retired) = (self.start(index, size, request, &head), self.retired);
         let end = fill_beyond(self.room(index, false), retired, start, head, payload)?;
         Some((end, start.control[0]))
-    }
-
-    /// As [`write`](Self::write), for a WQE that does not wrap and whose payload is stored already.
-    #[inline(always)]
-    pub(super) fn write_start<H: Head>(&mut self, index: u32, size: Size, request: Request, head: H) -> u64 {
-        self.write_straight(index, size, request, head, ())
     }
 
     /// How the WQE at `index` starts.
