@@ -110,6 +110,59 @@ fn a_header_that_the_card_wants_inlined_must_be() {
     end(sim, [here, there], &[]);
 }
 
+/// What is said of a frame of `start` inlined zeros and `rest` more bytes, where `headers` bytes must be inlined.
+fn verdict(sq: &Sq, headers: usize, flags: FrameFlags, start: usize, rest: usize) -> Result<(), PostError> {
+    const ROOM: usize = 40;
+    let (given, longest) = (start + rest, sq.longest_frame());
+    let least = headers.min(given).max(if start == 0 { 0 } else { 14 });
+    let offloads =
+        if sq.has_checksums() { FrameFlags::empty() } else { FrameFlags::L3_CHECKSUM | FrameFlags::L4_CHECKSUM };
+    if start > ROOM {
+        Err(PostError::FrameInlineTooLong { given: start, most: ROOM })
+    } else if given < 14 || given > longest {
+        Err(PostError::FrameLength { given: given as u64, least: 14, most: longest as u64 })
+    } else if start < least {
+        Err(PostError::HeaderTooShort { given: start, least })
+    } else if flags.intersects(FrameFlags::INNER) {
+        Err(PostError::NoTunnel)
+    } else if flags.intersects(offloads) || !FrameFlags::all().contains(flags) {
+        Err(PostError::NoChecksums)
+    } else {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_frame_is_refused_for_its_length_its_headers_and_every_flag_alone_and_together() {
+    for (mode, headers, checksums) in [(0, 18, false), (0, 18, true), (2, 0, false), (2, 0, true)] {
+        let mut profile = Profile::default();
+        profile.ethernet.w().wqe_inline_mode(mode).csum_cap(checksums);
+        let (sim, here, there) = two_of(Sim::builder().profile(profile), EthernetOptions::default());
+        let uar = Uar::alloc(&here.device).unwrap();
+        let cq = CompletionQueue::create(&uar, Default::default()).unwrap();
+        let tis = Tis::create(&TransportDomain::alloc(&here.device).unwrap(), 0).unwrap();
+        let sq = Sq::create(&here.pd, &uar, &tis, cq.cq(), SqOptions::default().inline_bytes(40)).unwrap();
+        sq.ready().unwrap();
+        let mut queue = sq.send_queue::<AnyDoorbell>().unwrap();
+        let most = sq.longest_frame();
+        for start in [0, 1, 13, 14, 17, 18, 40, 41] {
+            let beyond = most + 1 - start;
+            for rest in [0, 1, 13, 14, 17, 18, 100, beyond - 1, beyond, 1 << 31, u32::MAX as usize] {
+                let element = DataSegment { addr: here.region.addr(), len: rest as u32, lkey: here.region.lkey() };
+                // Those without a name, too.
+                for flags in (0..=u8::MAX).map(FrameFlags::from_bits_retain) {
+                    // SAFETY: the batch is never rung.
+                    let posted = unsafe { queue.batch().send(1, flags, &[0; 41][..start], &[element]) };
+                    let expected = verdict(&sq, headers, flags, start, rest);
+                    assert_eq!(posted, expected, "{start} and {rest} bytes, {flags:?}, mode {mode}, {checksums}");
+                }
+            }
+        }
+        drop((queue, sq, tis, cq, uar));
+        end(sim, [here, there], &[]);
+    }
+}
+
 #[test]
 fn a_function_has_one_root_flow_table_at_a_time() {
     let (sim, here, there) = two();

@@ -1,5 +1,6 @@
 //! Send queues for Ethernet frames.
 
+use std::hint;
 use std::sync::Arc;
 
 use mlx5_prm::ctx::InlineMode;
@@ -248,14 +249,16 @@ impl Frames {
     // What a loop's frames have in common makes the bounds, so that each costs one comparison.
     #[inline(always)]
     fn takes(&self, inline: usize, flags: FrameFlags, len: u32, longest: u32) -> bool {
-        // More than the length of any element.
-        const NONE: u64 = 1 << 63;
         let is_inlined = (inline >= self.enough) & (inline <= usize::from(self.limits.inline_bytes));
-        let is_common = (is_inlined | (self.needs_none & (inline == 0))) & self.flags.contains(flags);
+        let has_headers = is_inlined | (self.needs_none & (inline == 0));
+        // Why it is none of these, in bits of their own: what any of them adds is beyond the length of an element.
+        let no_headers = u64::from(!has_headers) << 55;
+        let no_offload = u64::from(flags.difference(self.flags).bits()) << 56;
         let least = ETHERNET.saturating_sub(inline).max(1) as u64;
         let most = (ETHERNET as u64 + self.longest_payload).saturating_sub(inline as u64).min(longest.into());
         let lengths = (most + 1).saturating_sub(least);
-        u64::from(len).wrapping_sub(if is_common { least } else { NONE }) < lengths
+        // As `- least - no_headers - no_offload`: of a sum, the compiler would add the constant apart, for each frame.
+        u64::from(len).wrapping_add(least.wrapping_neg() ^ no_headers ^ no_offload) < lengths
     }
 
     /// Bytes of a frame of `len` bytes that must be inlined: the headers that the card requires; if any are inlined, at
@@ -365,7 +368,11 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
                 self.post_checked(request, head, One(one))
             }
             // A copy: the caller's list need not be in memory for the frames above.
-            [one] => self.post(request, head, Elements(&[*one])),
+            [one] => {
+                // So that the frames above run straight through.
+                hint::cold_path();
+                self.post(request, head, Elements(&[*one]))
+            }
             _ => self.post(request, head, Elements(rest)),
         }
     }
