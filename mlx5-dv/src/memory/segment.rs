@@ -8,7 +8,8 @@ use crate::error::{Error, Invalid};
 use crate::net::AddressError;
 
 /// A scatter/gather element: registered local memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, zerocopy::IntoBytes, zerocopy::Immutable)]
+#[repr(C)]
 pub struct DataSegment {
     /// First address, within the key's address range.
     pub addr: u64,

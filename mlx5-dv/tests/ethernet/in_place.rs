@@ -286,6 +286,85 @@ fn frames_are_received_and_sent_back_by_one_call_in_their_order() {
     end_in_peace(&sim, (here, there));
 }
 
+/// A batch looks for room before it looks for frames.
+#[test]
+fn a_full_work_request_is_sent_though_no_frame_follows() {
+    let mut profile = of_small_strides();
+    profile.general_max.w().max_wqe_sz_sq(256);
+    profile.general_current.w().max_wqe_sz_sq(256);
+    let sim = Sim::builder().functions(2).profile(profile).build().unwrap();
+    let mut here = EthernetEnd::listening(&sim, 0, EthernetOptions::default());
+    let mut there = Reflector::with(&sim, Strides::new(64, 128), 2);
+    let most = there.forwarder.sq().most_packets();
+    assert_eq!(most, 14);
+    // One, and two. They end wherever the ring does.
+    for round in 0..20usize {
+        let full = most * (round % 2 + 1);
+        let frames: Vec<_> = (0..full).map(|number| there_and_back(&here, &there, round + number, 60)).collect();
+        here.post(full);
+        frames.iter().for_each(|[frame, _]| here.send(frame));
+        let (deadline, mut count) = (Instant::now() + SOON, 0);
+        let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
+        while count < full {
+            assert!(Instant::now() < deadline, "{count} of {full} frames came");
+            count += batch.forward(&mut there.receiver, full, back).unwrap();
+        }
+        assert_eq!(batch.forward(&mut there.receiver, full, back).unwrap(), 0);
+        batch.ring();
+        for [_, back] in &frames {
+            assert_eq!(here.heard(), *back, "round {round}");
+        }
+    }
+    end_in_peace(&sim, (here, there));
+}
+
+#[test]
+fn a_full_ring_is_no_error_where_there_is_no_frame() {
+    let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
+    let mut here = EthernetEnd::listening(&sim, 0, EthernetOptions::default());
+    let mut there = Reflector::with(&sim, Strides::new(64, 128), 2);
+    // Sixteen segments, two of them for what all frames share.
+    there.forwarder = Forwarder::new(&there.receiver, 4).unwrap();
+    let frames: Vec<_> = (0..15).map(|number| there_and_back(&here, &there, number, 60)).collect();
+    here.post(15);
+    frames[..14].iter().for_each(|[frame, _]| here.send(frame));
+    let (deadline, mut count) = (Instant::now() + SOON, 0);
+    let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
+    while count < 14 {
+        assert!(Instant::now() < deadline, "{count} frames came");
+        count += batch.forward(&mut there.receiver, 64, back).unwrap();
+    }
+    for most in [1, 64] {
+        assert_eq!(batch.forward(&mut there.receiver, most, back).unwrap(), 0);
+    }
+    here.send(&frames[14][0]);
+    let refused = loop {
+        assert!(Instant::now() < deadline, "the last frame did not come");
+        match batch.forward(&mut there.receiver, 64, back) {
+            Ok(none) => assert_eq!(none, 0),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, ForwardError::Post(PostError::Full(_))), "{refused:?}");
+    batch.ring();
+    for [_, back] in &frames[..14] {
+        assert_eq!(here.heard(), *back);
+    }
+    // The last one was not lost: it goes once what was sent before has completed.
+    loop {
+        assert!(Instant::now() < deadline, "the ring stays full");
+        let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
+        let sent = batch.forward(&mut there.receiver, 64, back);
+        batch.ring();
+        match sent {
+            Ok(count) => break assert_eq!(count, 1),
+            Err(refused) => assert!(matches!(refused, ForwardError::Post(PostError::Full(_))), "{refused:?}"),
+        }
+    }
+    assert_eq!(here.heard(), frames[14][1]);
+    end_in_peace(&sim, (here, there));
+}
+
 #[test]
 fn a_buffer_is_not_posted_while_frames_of_it_are_in_flight() {
     let (sim, mut here, mut there) = reflected(2);

@@ -18,7 +18,7 @@ use mlx5_prm::layout::Layout;
 
 use super::decode::{Completion, FrameCompletion, Side, WorkError, decode, decode_frame, decode_plain_frame};
 use super::ring::{ARRAY, CqRing, Minis};
-use super::short::{Eight, One, Place, Received, Short};
+use super::short::{Eight, Listed, Oldest, One, Place, Received, Short};
 use super::{CompletionQueue, PollReceived};
 use crate::error::Error;
 use crate::objects::{Compression, Cq, CqOptions, Uar};
@@ -179,10 +179,27 @@ impl CompressedCompletionQueue {
             block.begin(title, ring.consumed);
         }
     }
+
+    /// As [`pass`](PollReceived::pass), of completions of the block.
+    // Not a part of what drops a burst, which would no longer be inlined.
+    #[inline(never)]
+    fn pass_in_block(&mut self, count: u32) {
+        let (ring, block) = (&mut self.queue.ring, &mut self.block);
+        block.polled += count;
+        if block.finish(ring) {
+            ring.give_back();
+        }
+    }
 }
 
 impl PollReceived for CompressedCompletionQueue {
-    const MANY_AT_ONCE: bool = true;
+    type Ahead = Listed;
+
+    #[inline(always)]
+    fn ahead(&mut self, places: &mut [Place], oldest: Oldest<'_>) -> Listed {
+        let (count, used) = self.list(places, oldest);
+        Listed::new(count, used, oldest.strides)
+    }
 
     #[inline(always)]
     fn look<P>(&mut self, index: u32, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
@@ -218,14 +235,7 @@ impl PollReceived for CompressedCompletionQueue {
 
     #[inline(always)]
     fn pass(&mut self, count: u32) {
-        let (ring, block) = (&mut self.queue.ring, &mut self.block);
-        if block.count == 0 {
-            return self.queue.pass(count);
-        }
-        block.polled += count;
-        if block.finish(ring) {
-            ring.give_back();
-        }
+        if self.block.count == 0 { self.queue.pass(count) } else { self.pass_in_block(count) }
     }
 }
 

@@ -22,7 +22,9 @@ mod short;
 use decode::{Completion, FrameCompletion, Side, WorkError, decode, decode_frame, decode_plain_frame};
 use ring::{CqRing, first_present};
 
-pub use short::{Place, Received, Short};
+pub use ring::Walk;
+pub(in crate::queue) use short::MOST;
+pub use short::{Ahead, Oldest, Place, Received, Short};
 
 /// A completion queue. Used by one thread: not `Sync`, and all methods take `&mut self`.
 ///
@@ -330,11 +332,11 @@ impl CompletionQueue {
     }
 }
 
+/// So many frames are looked at in a loop that takes only those of one stride each. For fewer it does not pay.
+const MANY: usize = 8;
+
 /// Polling for receives, of which lengths are looked at first.
 pub trait PollReceived {
-    /// Whether [`look_short`](Self::look_short) looks at many at once, so that it costs less than
-    /// [`look`](Self::look).
-    const MANY_AT_ONCE: bool = false;
     /// Fills `places` by `take`, which is told what the next completions say after `index` others, of which it was told
     /// before, as far as they are receives that succeeded, and it returns something. There may be more behind them.
     /// Takes none of them, but skips stale ones. Returns how many places are filled. Not for queues whose card joins
@@ -346,6 +348,47 @@ pub trait PollReceived {
     fn look_short(&mut self, places: &mut [Place], mut short: Short) -> usize {
         self.look(0, places, |received| short.take(received))
     }
+    /// As [`look_short`](Self::look_short), of at most as many frames as there are `places`; passes first byte and
+    /// length of each to `take`. Returns how many there were.
+    #[inline(always)]
+    fn each_short(&mut self, places: &mut [Place], short: Short, mut take: impl FnMut(usize, u32)) -> usize {
+        let count = self.look_short(places, short);
+        places.iter().take(count).for_each(|place| take(place.start as usize, place.len));
+        count
+    }
+    /// The frames that are there, as they are taken.
+    type Ahead: Ahead;
+    /// The next frames of `oldest`, as many as there are `places`, which are for [`Ahead::next`]. Takes none of them,
+    /// but skips stale ones.
+    fn ahead(&mut self, places: &mut [Place], oldest: Oldest<'_>) -> Self::Ahead;
+    /// Fills `places` with those of the next frames of `oldest`. Takes none of them, but skips stale ones. Returns
+    /// their number, and the strides that are used with them.
+    #[inline(always)]
+    fn list(&mut self, places: &mut [Place], oldest: Oldest<'_>) -> (usize, u32) {
+        if places.len() < MANY { self.list_few(places, oldest) } else { self.list_many(places, oldest) }
+    }
+
+    /// As [`list`](Self::list).
+    // Its loop needs all registers.
+    #[inline(never)]
+    fn list_few(&mut self, places: &mut [Place], oldest: Oldest<'_>) -> (usize, u32) {
+        let mut run = oldest.run();
+        let count = self.look(0, places, |received| run.take(received));
+        (count, run.used())
+    }
+
+    /// As [`list`](Self::list): first those of one stride each, as most have, which are found with less.
+    #[inline(never)]
+    fn list_many(&mut self, places: &mut [Place], oldest: Oldest<'_>) -> (usize, u32) {
+        let mut run = oldest.run();
+        let short = places.len().min(run.most_short());
+        let mut count = self.look_short(&mut places[..short], run.short_of_any_length());
+        run.pass_short(count as u32);
+        if let Some(others @ [_, ..]) = places.get_mut(count..) {
+            count += self.look(count as u32, others, |received| run.take(received));
+        }
+        (count, run.used())
+    }
     /// The whole completion, after `index` others, of which [`look`](Self::look) has told.
     fn decode(&self, index: u32) -> FrameCompletion;
     /// Takes the next `count` completions, of which [`look`](Self::look) has told.
@@ -353,6 +396,16 @@ pub trait PollReceived {
 }
 
 impl PollReceived for CompletionQueue {
+    type Ahead = Walk;
+
+    #[inline(always)]
+    fn ahead(&mut self, places: &mut [Place], oldest: Oldest<'_>) -> Walk {
+        if self.cq.has_former() {
+            self.pass_former();
+        }
+        self.ring.walk(places.len(), oldest.run())
+    }
+
     #[inline(always)]
     fn look<P>(&mut self, index: u32, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
         // Those that it was told of are not stale.
@@ -360,6 +413,14 @@ impl PollReceived for CompletionQueue {
             self.pass_former();
         }
         self.ring.look(index, places, take)
+    }
+
+    #[inline(always)]
+    fn each_short(&mut self, places: &mut [Place], short: Short, take: impl FnMut(usize, u32)) -> usize {
+        if self.cq.has_former() {
+            self.pass_former();
+        }
+        self.ring.each_short(places.len(), short, take)
     }
 
     #[inline(always)]

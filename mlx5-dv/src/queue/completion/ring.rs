@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use mlx5_prm::cqe::{Cqe, CqeFormat, CqeOpcode};
 use uar::{CqRecord, barrier};
 
-use super::short::{EIGHT, Eight, Place, Received};
+use super::short::{Ahead, EIGHT, Eight, MOST, Place, Received, Run, Short, Whole};
 use crate::objects::Cq;
 
 /// Bytes of a CQE that are decoded.
@@ -17,7 +17,7 @@ const INVALID: u8 = 0xf0;
 
 /// The copied fields of a CQE, at their offsets: all that is decoded. Declared field by field, so each copy is one load
 /// without shifts; the rest stays zero. Those of frames are only copied where frames are received.
-#[derive(zerocopy::IntoBytes, zerocopy::Immutable)]
+#[derive(Debug, zerocopy::IntoBytes, zerocopy::Immutable)]
 #[repr(C)]
 struct Copied {
     /// Of frames: the hash, the sum.
@@ -159,6 +159,16 @@ impl Entries {
         most
     }
 
+    /// Passes to `take` where the next frames are, at most `most`, as far as they are as `short` says and their
+    /// completions are those from `position` on. Returns how many there were.
+    #[inline(always)]
+    fn each_short(self, position: u32, most: usize, short: Short, take: impl FnMut(usize, u32)) -> usize {
+        let next = Whole::new(short, RECEIVED | self.parity(position));
+        let to_end = (self.mask - (position & self.mask)) as usize + 1;
+        // SAFETY: entries of the ring up to its end, which is mapped while the `CqRing` lives.
+        unsafe { each_short(self.slot(position).cast(), self.stride as usize, next, most.min(to_end), take) }
+    }
+
     /// Number of entries.
     pub(super) fn len(self) -> u32 {
         self.lap
@@ -217,6 +227,114 @@ impl Entries {
     }
 }
 
+/// Frames that are looked at when they are taken: their CQEs, one after the other.
+#[derive(Debug, Clone)]
+pub struct Walk {
+    entry: NonNull<Copied>,
+    /// Bytes of an entry.
+    size: usize,
+    next: Whole,
+    /// As [`Whole::behind`] the last one that may be taken, if all have one stride.
+    end: u64,
+    run: Run,
+}
+
+impl Ahead for Walk {
+    const NONE: Walk = Walk { entry: NonNull::dangling(), size: 0, next: Whole::NONE, end: 0, run: Run::NONE };
+
+    #[inline(always)]
+    fn next(&mut self, _: &[Place; MOST]) -> Option<(usize, u32)> {
+        if self.is_over() {
+            return None;
+        }
+        // SAFETY: an entry of the ring, as `end` is not beyond its end; it is mapped while the `CqRing` lives, which
+        // whoever has this has borrowed.
+        let (last, byte_count) = unsafe { load_received(self.entry) };
+        let place = match self.next.take(last, byte_count) {
+            Some(place) => place,
+            None => self.take_any(last, byte_count)?,
+        };
+        // SAFETY: the next entry, or the ring's end.
+        self.entry = unsafe { self.entry.byte_add(self.size) };
+        Some(place)
+    }
+
+    #[inline(always)]
+    fn each(&mut self, _: &[Place; MOST], most: usize, lengths: [u32; 2], take: impl FnMut(usize, u32)) -> usize {
+        let most = most.min(self.next.left(self.end));
+        // SAFETY: as in `next`.
+        let count = unsafe { each_short(self.entry, self.size, self.next.between(lengths), most, take) };
+        self.next.pass(count);
+        // SAFETY: the next entry, or the ring's end.
+        self.entry = unsafe { self.entry.byte_add(count * self.size) };
+        count
+    }
+
+    #[inline(always)]
+    fn is_over(&self) -> bool {
+        self.next.is_at(self.end)
+    }
+
+    #[inline(always)]
+    fn used(&self, _: &[Place; MOST]) -> u32 {
+        self.next.used()
+    }
+}
+
+impl Walk {
+    /// As [`Whole::take_any`]. Of the strides up to the end, those are fewer that more than one frame has.
+    #[inline(always)]
+    fn take_any(&mut self, last: u32, byte_count: u32) -> Option<(usize, u32)> {
+        let left = self.next.left(self.end) - 1;
+        let place = self.next.take_any(self.run, last, byte_count)?;
+        let run = self.run.at(self.next.used(), 0);
+        self.end = self.next.behind(left.min(run.most_short()));
+        Some(place)
+    }
+}
+
+/// Passes to `take` where the next frames are, at most `most`, as far as the CQEs from `entry` on, of `size` bytes, are
+/// those of `next`. Returns how many there were.
+///
+/// # Safety
+/// The ring has `most` entries there, and is mapped.
+#[inline(always)]
+unsafe fn each_short(
+    mut entry: NonNull<Copied>,
+    size: usize,
+    mut next: Whole,
+    most: usize,
+    mut take: impl FnMut(usize, u32),
+) -> usize {
+    // Counted by what the last CQE says: a number less to be kept.
+    let end = next.behind(most);
+    while !next.is_at(end) {
+        // SAFETY: by this function's contract.
+        let (last, byte_count) = unsafe { load_received(entry) };
+        let Some((start, len)) = next.take(last, byte_count) else { return most - next.left(end) };
+        take(start, len);
+        // SAFETY: the next entry, or behind the last one.
+        entry = unsafe { entry.byte_add(size) };
+    }
+    most
+}
+
+/// The last dword and the byte count of a receive's CQE, as in memory. They are its own only if the owner bit is right.
+///
+/// # Safety
+/// An entry of a ring that is mapped.
+#[inline(always)]
+unsafe fn load_received(entry: NonNull<Copied>) -> (u32, u32) {
+    let fields = entry.as_ptr();
+    // SAFETY: inside the entry, aligned. Volatile: the card may write it at any time. Each field is read once.
+    unsafe {
+        let last = (&raw const (*fields).last).read_volatile();
+        // As in `Entries::read`.
+        barrier::from_device();
+        (last, (&raw const (*fields).byte_count).read_volatile())
+    }
+}
+
 /// The ring's fields: half a cache line.
 #[derive(Debug)]
 pub(super) struct CqRing {
@@ -262,6 +380,22 @@ impl CqRing {
     #[inline(always)]
     pub(super) fn look<P>(&self, index: u32, places: &mut [P], take: impl FnMut(Received) -> Option<P>) -> usize {
         self.entries.look(self.consumed.wrapping_add(index), places, take)
+    }
+
+    /// The next frames of `run`, at most `most`.
+    #[inline(always)]
+    pub(super) fn walk(&self, most: usize, run: Run) -> Walk {
+        let Entries { mask, stride, .. } = self.entries;
+        let next = Whole::new(run.short_of_any_length(), RECEIVED | self.entries.parity(self.consumed));
+        let to_end = (mask - (self.consumed & mask)) as usize + 1;
+        let end = next.behind(most.min(to_end).min(run.most_short()));
+        Walk { entry: self.entries.slot(self.consumed).cast(), size: stride as usize, next, end, run }
+    }
+
+    /// As [`Entries::each_short`], from the next entry on.
+    #[inline(always)]
+    pub(super) fn each_short(&self, most: usize, short: Short, take: impl FnMut(usize, u32)) -> usize {
+        self.entries.each_short(self.consumed, most, short, take)
     }
 
     /// Whether the next entry is written, and the title of a block of receives.
@@ -331,4 +465,100 @@ pub(super) fn first_present(entries: Entries, mut position: u32, cq: &Cq) -> u32
         position = position.wrapping_add(1);
     }
     position
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Strides;
+    use crate::queue::fake::Memory;
+    use proptest::prelude::*;
+
+    /// Frames that are looked at when they are taken need none.
+    const NO_PLACES: [Place; MOST] = [Place { start: 0, len: 0 }; MOST];
+    /// Entries of the ring.
+    const LOG_SIZE: u32 = 4;
+    const SIZE: u32 = 1 << LOG_SIZE;
+
+    /// A ring of entries of `1 << shift` bytes that begins at `consumed`. In it are completions of `frames`, each of so
+    /// many strides and bytes, behind `used` strides.
+    fn ring(memory: &Memory, shift: u32, consumed: u32, mut used: u32, frames: &[(u32, u32)]) -> CqRing {
+        // SAFETY: both lie in `memory`, which lives longer.
+        let mut ring =
+            unsafe { CqRing::new(memory.at(0), LOG_SIZE, shift, CqRecord::new(memory.at((SIZE << shift) as usize))) };
+        ring.consumed = consumed;
+        for at in 0..SIZE {
+            let position = consumed.wrapping_add(at);
+            let lap = position & SIZE != 0;
+            let mut cqe = Cqe::ZERO;
+            match frames.get(at as usize) {
+                Some((strides, len)) => {
+                    cqe.w().opcode(CqeOpcode::ResponderSend).wqe_counter(used as u16).byte_cnt(strides << 16 | len);
+                    cqe.w().signature(at as u8).owner(lap);
+                    used += strides;
+                }
+                None => {
+                    cqe.w().owner(!lap);
+                }
+            }
+            memory.write(offset(shift, position), zerocopy::IntoBytes::as_bytes(&cqe));
+        }
+        ring
+    }
+
+    /// Offset of the valid bytes of entry `position`.
+    fn offset(shift: u32, position: u32) -> usize {
+        ((position % SIZE) << shift) as usize + (1 << shift) - CQE
+    }
+
+    proptest! {
+        /// Whatever the card says: frames are found one by one, as they are taken, as all at once; and those of one
+        /// stride, each by one comparison, as by several.
+        #[test]
+        fn frames_are_found_as_they_are_taken(
+            (shift, consumed, two_byte_shift) in (6u32..8, any::<u32>(), any::<bool>()),
+            (log_count, used) in (3u32..7, any::<prop::sample::Index>()),
+            kinds in prop::collection::vec((prop_oneof![8 => Just(1u32), 2 => 0u32..4], any::<u16>()), 0..17),
+            (most, least, longest) in (0usize..20, 1u32..20, prop_oneof![15u32..80, Just(9000)]),
+            wrong in prop::option::of((0..SIZE, prop_oneof![0x2cusize..0x30, 0x3cusize..0x40], 1u8..)),
+        ) {
+            let strides = Strides { two_byte_shift, ..Strides::new(64, 1 << log_count) };
+            let used = used.index(1 << log_count) as u32;
+            let frame = |(strides, len): &(u32, u16)| (*strides, u32::from(*len) % (strides * 64 + 3));
+            let frames: Vec<_> = kinds.iter().map(frame).collect();
+            let memory = Memory::new((SIZE << shift) as usize + 64);
+            let ring = ring(&memory, shift, consumed, used, &frames);
+            if let Some((at, byte, bits)) = wrong {
+                let at = offset(shift, consumed.wrapping_add(at)) + byte;
+                memory.write(at, &[memory.read(at, 1)[0] ^ bits]);
+            }
+            let run = Run::new(strides, used);
+
+            let (mut all, mut places) = (run, vec![Place::default(); most]);
+            let count = ring.look(0, &mut places, |received| all.take(received));
+            let mut walk = ring.walk(most, run);
+            let walked: Vec<_> = std::iter::from_fn(|| walk.next(&NO_PLACES)).collect();
+            let each = |place: &Place| (place.start as usize, place.len);
+            let of = |places: &[Place]| places.iter().map(each).collect::<Vec<_>>();
+            prop_assert_eq!(&walked, &of(&places[..count]));
+            prop_assert_eq!(walk.used(&NO_PLACES), all.used());
+
+            // By turns, some at a time.
+            let (mut walk, mut turns) = (ring.walk(most, run), Vec::new());
+            loop {
+                let some = walk.each(&NO_PLACES, 3, [least, longest], |start, len| turns.push((start, len)));
+                prop_assert!(turns[turns.len() - some..].iter().all(|(_, len)| (least..=longest).contains(len)));
+                let next = if some == 0 { walk.next(&NO_PLACES) } else { continue };
+                let Some(next) = next else { break };
+                turns.push(next);
+            }
+            prop_assert_eq!((&turns, walk.used(&NO_PLACES)), (&walked, all.used()));
+
+            let (mut short, mut found) = (run.short(least, longest), Vec::new());
+            let most = most.min(run.most_short());
+            let count = ring.look(0, &mut places[..most], |received| short.take(received));
+            let each = ring.each_short(most, run.short(least, longest), |start, len| found.push((start, len)));
+            prop_assert_eq!((each, found), (count, of(&places[..count])));
+        }
+    }
 }

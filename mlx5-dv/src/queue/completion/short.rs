@@ -3,6 +3,8 @@
 #[cfg(not(target_arch = "x86_64"))]
 use std::ptr::NonNull;
 
+use crate::objects::Strides;
+
 /// What a CQE says of a received frame, for those who need no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
@@ -17,6 +19,117 @@ pub struct Received {
 pub struct Place {
     pub(in crate::queue) start: u32,
     pub(in crate::queue) len: u32,
+}
+
+/// Strides of the largest buffer.
+const MOST_STRIDES: u32 = 1 << 15;
+
+/// The oldest buffer: its strides, and how many of them are used.
+// Passed in two registers, as [`Run`] is not.
+#[derive(Debug, Clone, Copy)]
+pub struct Oldest<'a> {
+    pub(in crate::queue) strides: &'a Strides,
+    pub(in crate::queue) used: u32,
+}
+
+impl Oldest<'_> {
+    /// Where its next packets are.
+    #[inline(always)]
+    pub(in crate::queue) fn run(self) -> Run {
+        Run::new(*self.strides, self.used)
+    }
+}
+
+/// Where the next packets of the oldest buffer are: for many that succeed, without its last one.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    /// Strides used, and those of the buffer.
+    used: u32,
+    count: u32,
+    /// Where the next packet starts in the buffer.
+    start: u32,
+    /// Bytes of a stride.
+    stride: u32,
+    shift: u32,
+}
+
+impl Run {
+    /// Of no buffer.
+    pub(super) const NONE: Run = Run { used: 0, count: 0, start: 0, stride: 0, shift: 0 };
+
+    /// Of a buffer of which `used` strides are used.
+    #[inline(always)]
+    pub(super) fn new(strides: Strides, used: u32) -> Self {
+        let (count, stride, shift) = (strides.count, strides.bytes, strides.shift() as u32);
+        Run { used, count, start: used * stride + shift, stride, shift }
+    }
+
+    /// Most packets of one stride each before the last one of the buffer.
+    #[inline(always)]
+    pub(in crate::queue) fn most_short(&self) -> usize {
+        self.count.saturating_sub(self.used + 1) as usize
+    }
+
+    /// As [`short`](Self::short), of all lengths but 0.
+    #[inline(always)]
+    pub(in crate::queue) fn short_of_any_length(&self) -> Short {
+        let Run { used, start, stride, shift, .. } = *self;
+        Short { used, start, stride, least: 1, lengths: stride.saturating_sub(shift) }
+    }
+
+    /// What completions say of packets of one stride each, from `least` to `longest` bytes. The caller takes at most
+    /// [`most_short`](Self::most_short), and [passes](Self::pass_short) them.
+    #[inline(always)]
+    pub(in crate::queue) fn short(&self, least: u32, longest: u32) -> Short {
+        let Run { used, start, stride, shift, .. } = *self;
+        let lengths = (stride.saturating_sub(shift).min(longest) + 1).saturating_sub(least);
+        Short { used, start, stride, least, lengths }
+    }
+
+    /// Goes on behind `count` packets of one stride each.
+    #[inline(always)]
+    pub(in crate::queue) fn pass_short(&mut self, count: u32) {
+        self.used += count;
+        self.start += count * self.stride;
+    }
+
+    /// Takes the packet of a completion of this queue that succeeded: where it is in the buffer. `None`
+    /// for whatever has to be looked at more closely by [`StridingReceiveQueue::take`]: one outside the strides, or not
+    /// where it is expected, the last of the buffer, and no packet at all. Nothing changes then.
+    #[inline(always)]
+    pub(in crate::queue) fn take(&mut self, received: Received) -> Option<Place> {
+        const FILLER: u32 = 1 << 15;
+        let (strides, len) = (received.byte_count >> 16, received.byte_count & 0xffff);
+        // A filler has the bit above the number of strides, so it ends beyond the buffer.
+        const { assert!(FILLER >= MOST_STRIDES) };
+        let (end, bytes) = (self.used + strides, strides * self.stride);
+        // Not the last one of the buffer, and with its shift not empty, nor longer than its strides.
+        let is_inside = end < self.count && len.wrapping_add(self.shift).wrapping_sub(1) < bytes;
+        if received.counter != self.used as u16 || !is_inside {
+            return None;
+        }
+        let start = self.start;
+        (self.used, self.start) = (end, start + bytes);
+        Some(Place { start, len })
+    }
+
+    /// Strides that are used.
+    #[inline(always)]
+    pub(in crate::queue) fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// As it is where `used` strides are used, and the next packet starts at `start`.
+    #[inline(always)]
+    pub(in crate::queue) fn at(self, used: u32, start: u32) -> Run {
+        Run { used, start, ..self }
+    }
+
+    /// Where the next packet starts.
+    #[inline(always)]
+    pub(in crate::queue) fn start(&self) -> u32 {
+        self.start
+    }
 }
 
 /// In a completion's byte count: one stride.
@@ -47,6 +160,193 @@ impl Short {
         let (start, len) = (self.start, received.byte_count & 0xffff);
         (self.used, self.start) = (self.used + 1, start + self.stride);
         Some(Place { start, len })
+    }
+}
+
+/// Most frames that are looked for at once, a power of two.
+pub(in crate::queue) const MOST: usize = 64;
+
+/// Frames that are there, of which some were taken already.
+pub trait Ahead: Clone {
+    /// None, of no buffer.
+    const NONE: Self;
+    /// Takes the next frame of these `places`: first byte in its buffer, and length.
+    fn next(&mut self, places: &[Place; MOST]) -> Option<(usize, u32)>;
+    /// Takes the next frames of these `places`, at most `most`, as far as they have from `least` to `longest` bytes.
+    /// Passes each to `take`, and returns how many there were. It may end before others, which cost more to find.
+    fn each(&mut self, places: &[Place; MOST], most: usize, lengths: [u32; 2], take: impl FnMut(usize, u32)) -> usize;
+    /// Whether no more will be taken, whatever comes.
+    fn is_over(&self) -> bool;
+    /// Strides that are used with those that were taken.
+    fn used(&self, places: &[Place; MOST]) -> u32;
+}
+
+/// Frames that were looked for before any was taken: places.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed {
+    /// How many were taken, and how many there are.
+    taken: u32,
+    count: u32,
+    /// Strides that are used with all, and log of a stride's bytes.
+    used: u32,
+    log_stride: u32,
+}
+
+impl Listed {
+    /// `count` frames of a buffer, with which `used` of its strides are used.
+    #[inline(always)]
+    pub(super) fn new(count: usize, used: u32, strides: &Strides) -> Self {
+        Listed { taken: 0, count: count as u32, used, log_stride: strides.bytes.trailing_zeros() }
+    }
+
+    /// The place of the first frame that is not taken.
+    #[inline(always)]
+    fn first(&self, places: &[Place; MOST]) -> Option<Place> {
+        (self.taken != self.count).then(|| places[self.taken as usize % MOST])
+    }
+}
+
+impl Ahead for Listed {
+    const NONE: Listed = Listed { taken: 0, count: 0, used: 0, log_stride: 0 };
+
+    #[inline(always)]
+    fn next(&mut self, places: &[Place; MOST]) -> Option<(usize, u32)> {
+        let Place { start, len } = self.first(places)?;
+        self.taken += 1;
+        Some((start as usize, len))
+    }
+
+    #[inline(always)]
+    fn each(
+        &mut self,
+        places: &[Place; MOST],
+        most: usize,
+        [least, longest]: [u32; 2],
+        mut take: impl FnMut(usize, u32),
+    ) -> usize {
+        let places = places.get(self.taken as usize..self.count as usize).unwrap_or_default();
+        let fit = places.iter().take(most).take_while(|place| (least..=longest).contains(&place.len));
+        let count = fit.map(|place| take(place.start as usize, place.len)).count();
+        self.taken += count as u32;
+        count
+    }
+
+    #[inline(always)]
+    fn is_over(&self) -> bool {
+        self.taken == self.count
+    }
+
+    #[inline(always)]
+    fn used(&self, places: &[Place; MOST]) -> u32 {
+        self.first(places).map_or(self.used, |next| next.start >> self.log_stride)
+    }
+}
+
+/// As [`Short`], of whole CQEs: WQE counter, last byte and byte count are one number, so one comparison is enough.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whole {
+    /// What the next CQE says of a frame of the least length, and the number of lengths.
+    next: u64,
+    lengths: u64,
+    /// Where the next frame starts in the buffer, and bytes of a stride.
+    start: usize,
+    stride: usize,
+}
+
+impl Whole {
+    /// Of no buffer.
+    pub(super) const NONE: Whole = Whole { next: 0, lengths: 0, start: 0, stride: 0 };
+    /// All but the signature, which is between counter and last byte.
+    const COMPARED: u64 = 0xffff_00ff_ffff_ffff;
+    /// Where the counter is.
+    const COUNTER: u32 = 48;
+
+    /// Of CQEs that end with `op_own`.
+    #[inline(always)]
+    pub(super) fn new(short: Short, op_own: u8) -> Self {
+        let Short { used, start, stride, least, lengths } = short;
+        // No length carries into the number of strides.
+        debug_assert!(least + lengths <= ONE_STRIDE && used <= 1 << 15, "{short:?}");
+        let counted = u64::from(op_own) << 32 | u64::from(ONE_STRIDE + least);
+        let next = u64::from(used) << Self::COUNTER | counted;
+        Whole { next, lengths: lengths.into(), start: start as usize, stride: stride as usize }
+    }
+
+    /// What is compared of a CQE.
+    #[inline(always)]
+    fn said(last: u32, byte_count: u32) -> u64 {
+        // One swap for both, where one is needed.
+        let [low, high] = if cfg!(target_endian = "little") { [last, byte_count] } else { [byte_count, last] };
+        u64::from_be(u64::from(high) << 32 | u64::from(low)) & Self::COMPARED
+    }
+
+    /// Where the frame is of a CQE with these last dword and byte count, as in memory: first byte and length. `None`
+    /// for all others.
+    #[inline(always)]
+    pub(super) fn take(&mut self, last: u32, byte_count: u32) -> Option<(usize, u32)> {
+        let said = Self::said(last, byte_count);
+        if said.wrapping_sub(self.next) >= self.lengths {
+            return None;
+        }
+        let place = (self.start, said as u32 & 0xffff);
+        self.next = self.next.wrapping_add(1 << Self::COUNTER);
+        self.start += self.stride;
+        Some(place)
+    }
+
+    /// As [`take`](Self::take), of a frame of any number of strides, of which `run` knows the buffer. It is the next
+    /// one's, and the CQE's last byte is right.
+    #[inline(always)]
+    pub(super) fn take_any(&mut self, run: Run, last: u32, byte_count: u32) -> Option<(usize, u32)> {
+        let said = Self::said(last, byte_count);
+        // Counter and last byte.
+        if (said ^ self.next) >> 32 != 0 {
+            return None;
+        }
+        let mut run = run.at(self.used(), self.start as u32);
+        let received = Received { byte_count: said as u32, counter: (said >> Self::COUNTER) as u16 };
+        let Place { start, len } = run.take(received)?;
+        self.next = self.next.wrapping_add(u64::from(run.used() - self.used()) << Self::COUNTER);
+        self.start = run.start() as usize;
+        Some((start as usize, len))
+    }
+
+    /// The same, which began with the least length 1, for lengths from `least` to `longest` only.
+    #[inline(always)]
+    pub(super) fn between(self, [least, longest]: [u32; 2]) -> Self {
+        let lengths = (self.lengths.min(longest.into()) + 1).saturating_sub(least.into());
+        Whole { next: self.next.wrapping_add(u64::from(least - 1)), lengths, ..self }
+    }
+
+    /// Goes on behind `count` frames of one stride each.
+    #[inline(always)]
+    pub(super) fn pass(&mut self, count: usize) {
+        self.next = self.behind(count);
+        self.start += count * self.stride;
+    }
+
+    /// Strides that are used.
+    #[inline(always)]
+    pub(super) fn used(&self) -> u32 {
+        (self.next >> Self::COUNTER) as u32
+    }
+
+    /// As it is behind `count` frames.
+    #[inline(always)]
+    pub(super) fn behind(&self, count: usize) -> u64 {
+        self.next.wrapping_add((count as u64) << Self::COUNTER)
+    }
+
+    /// Whether it is at `end`, as of [`behind`](Self::behind).
+    #[inline(always)]
+    pub(super) fn is_at(&self, end: u64) -> bool {
+        self.next == end
+    }
+
+    /// Number of frames before `end`, as of [`behind`](Self::behind).
+    #[inline(always)]
+    pub(super) fn left(&self, end: u64) -> usize {
+        (end.wrapping_sub(self.next) >> Self::COUNTER) as usize
     }
 }
 
@@ -260,5 +560,45 @@ mod tests {
                 prop_assert_eq!(&places[..], &expected);
             }
         }
+    }
+
+    /// Byte counts near those that matter, and any others.
+    fn byte_count() -> impl Strategy<Value = u32> {
+        let near = (0u32..4, prop_oneof![0u32..70, 0xffc0u32..=0xffff]);
+        prop_oneof![near.prop_map(|(strides, len)| strides << 16 | len), any::<u32>()]
+    }
+
+    fn state(run: &Run, place: Option<Place>) -> (u32, u32, Option<(u32, u32)>) {
+        (run.used, run.start, place.map(|place| (place.start, place.len)))
+    }
+
+    proptest! {
+        // Whatever a card says of a packet: what is taken by one comparison would be taken by all of them, too.
+        #[test]
+        fn a_short_packet_is_taken_as_any_other(
+            byte_count in byte_count(),
+            counter in prop_oneof![Just(5u16), any::<u16>()],
+            shift in prop_oneof![Just(0u32), Just(2)],
+            least in 1u32..20,
+            longest in prop_oneof![15u32..80, Just(9000), Just(u32::MAX - 1)],
+        ) {
+            let run = Run { used: 5, count: 512, start: 5 * 64 + shift, stride: 64, shift };
+            let received = Received { byte_count, counter };
+            let (mut short, mut any) = (run, run);
+            let (found, expected) = (run.short(least, longest).take(received), any.take(received));
+            short.pass_short(found.is_some().into());
+            let is_short = byte_count >> 16 == 1 && (least..=longest).contains(&(byte_count & 0xffff));
+            if is_short {
+                prop_assert_eq!(state(&short, found), state(&any, expected));
+            } else {
+                prop_assert_eq!(state(&short, found), state(&run, None));
+            }
+        }
+    }
+
+    #[test]
+    fn short_packets_end_before_the_last_stride() {
+        let run = |used| Run { used, count: 8, start: 0, stride: 64, shift: 0 };
+        assert_eq!([0, 5, 6, 7, 8].map(|used| run(used).most_short()), [7, 2, 1, 0, 0]);
     }
 }

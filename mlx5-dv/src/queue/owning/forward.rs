@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::striding::{BufferMemory, Burst, MANY, PacketError, Receives, StridingQueue};
 use crate::error::{Error, Invalid};
-use crate::objects::{AnyDoorbell, CqOptions, ETHERNET, FrameSource, SourceBytes, Sq, SqOptions, Tis, Uar};
+use crate::objects::{AnyDoorbell, CqOptions, ETHERNET, FrameSource, Sq, SqOptions, Tis, Uar};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{WorkError, work_of};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
-use crate::queue::send::multi_packet::{FrameSegments, Pointing, Segments};
+use crate::queue::send::multi_packet::Pointing;
 
 /// Why nothing can be forwarded.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +66,8 @@ pub struct Forwarder {
     sent: CompletionQueue,
     held: Held,
     source: FrameSource,
+    /// What is added to an address of this process for the card.
+    to_card: u64,
     metadata: u32,
 }
 
@@ -104,7 +106,8 @@ impl Forwarder {
         }
         sq.ready()?;
         let source = sq.source(memory.region())?;
-        Ok(Forwarder { queue: Some(sq.send_queue()?), sent, held: Held::new(memory), source, metadata: 0 })
+        let to_card = source.bytes().addr.wrapping_sub(memory.start as u64);
+        Ok(Forwarder { queue: Some(sq.send_queue()?), sent, held: Held::new(memory), source, to_card, metadata: 0 })
     }
 
     /// The send queue's object.
@@ -128,16 +131,13 @@ impl Forwarder {
         if self.sent.is_ready() {
             self.retire()?;
         }
-        let Forwarder { queue, held, source, metadata, .. } = self;
+        let Forwarder { queue, held, source, to_card, metadata, .. } = self;
         let mut batch = queue.as_mut().ok_or(ForwardError::NotReset)?.batch();
         batch.flow_metadata(*metadata);
         held.begin(batch.next_index());
         let flags = flags.difference(FrameFlags::SIGNALLED) | FrameFlags::SELDOM;
-        let SourceBytes { addr, lkey, .. } = source.bytes();
-        let pointing = Pointing::new(&batch, lkey, 0, flags)?;
-        let to_card = addr.wrapping_sub(held.memory.start as u64);
-        let current = held.latest;
-        Ok(ForwardBatch { batch, pointing, held, to_card, current })
+        let pointing = Pointing::new(&batch, source.bytes().lkey, 0, flags)?;
+        Ok(ForwardBatch { batch, pointing, held, to_card: *to_card })
     }
 
     /// Frees what was sent.
@@ -210,8 +210,10 @@ struct Held {
     buffers: Box<[InFlight]>,
     /// Those with [`InFlight::Batch`].
     entered: Vec<usize>,
-    /// That of the last frame, or [`HeldBuffer::NONE`] before the first.
+    /// That of the last frame that was handed to the card, or [`HeldBuffer::NONE`] before the first.
     latest: HeldBuffer,
+    /// That of the last frame. The same, unless others were entered since.
+    current: HeldBuffer,
 }
 
 /// A buffer that frames are sent from. It is kept with its bytes, as each batch needs them.
@@ -238,7 +240,13 @@ impl Held {
     fn new(memory: Arc<BufferMemory>) -> Self {
         let count = memory.senders.count();
         let buffers = vec![InFlight::Nothing; count].into();
-        Held { memory, buffers, entered: Vec::with_capacity(count), latest: HeldBuffer::NONE }
+        Held {
+            memory,
+            buffers,
+            entered: Vec::with_capacity(count),
+            latest: HeldBuffer::NONE,
+            current: HeldBuffer::NONE,
+        }
     }
 
     /// Begins a batch at `index` of the ring.
@@ -247,13 +255,14 @@ impl Held {
         if !self.entered.is_empty() {
             // Nothing of an abandoned batch is in flight.
             self.settle(index);
+            self.current = self.latest;
         }
     }
 
-    /// Holds the buffer that `address` is in for frames of the batch, and returns it.
+    /// Holds the buffer that `address` is in for frames of the batch, and goes on with it.
     #[cold]
     #[inline(never)]
-    fn enter(&mut self, address: usize) -> Result<HeldBuffer, PostError> {
+    fn enter(&mut self, address: usize) -> Result<(), PostError> {
         let buffer = address.wrapping_sub(self.memory.start) >> self.memory.log_buffer;
         let in_flight = self.buffers.get_mut(buffer).ok_or(PostError::NotReceivedHere)?;
         if *in_flight == InFlight::Nothing {
@@ -264,7 +273,17 @@ impl Held {
             self.entered.push(buffer);
         }
         let BufferMemory { start, log_buffer, .. } = *self.memory;
-        Ok(HeldBuffer { index: buffer, start: start + (buffer << log_buffer), len: 1 << log_buffer })
+        self.current = HeldBuffer { index: buffer, start: start + (buffer << log_buffer), len: 1 << log_buffer };
+        Ok(())
+    }
+
+    /// Goes on with the buffer that `address` is in.
+    #[inline(always)]
+    fn enter_if_other(&mut self, address: usize) -> Result<(), PostError> {
+        if !self.current.contains(address) {
+            self.enter(address)?;
+        }
+        Ok(())
     }
 
     /// What was entered is in flight until `end`. So is the latest buffer: the batch may begin with frames of it.
@@ -277,13 +296,13 @@ impl Held {
         }
     }
 
-    /// Ends a batch at `end`, of which `last` is the last one: the latest, if none was entered.
+    /// Ends a batch at `end`.
     #[inline(always)]
-    fn end(&mut self, last: HeldBuffer, end: u32) {
+    fn end(&mut self, end: u32) {
         if !self.entered.is_empty() {
             self.settle(end);
-            self.latest = last;
-        } else if let Some(in_flight) = self.buffers.get_mut(last.index) {
+            self.latest = self.current;
+        } else if let Some(in_flight) = self.buffers.get_mut(self.current.index) {
             *in_flight = InFlight::Until(end);
         }
     }
@@ -311,7 +330,7 @@ impl Held {
                 self.memory.senders.release(buffer);
             }
         }
-        self.latest = HeldBuffer::NONE;
+        (self.latest, self.current) = (HeldBuffer::NONE, HeldBuffer::NONE);
     }
 }
 
@@ -323,35 +342,12 @@ pub struct ForwardBatch<'a> {
     held: &'a mut Held,
     /// What is added to an address of this process for the card.
     to_card: u64,
-    /// The buffer of the last frame, or [`HeldBuffer::NONE`] before the first.
-    current: HeldBuffer,
 }
 
 impl fmt::Debug for ForwardBatch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ForwardBatch").finish_non_exhaustive()
     }
-}
-
-/// Stores the segments of the next frames, at most `most`, as [`StridingQueue::take_short`] takes them and `keep` does
-/// not reject them; their buffer is at `start` for the card. Returns how many were taken, and the segments that are
-/// left.
-// Its loop needs all registers; and a batch of which nothing has the address need not be in memory.
-#[inline(never)]
-fn push_short<C: Receives>(
-    receiver: &mut StridingQueue<C>,
-    mut frames: FrameSegments<'_>,
-    start: u64,
-    most: usize,
-    longest: u32,
-    keep: &mut impl FnMut(&mut [u8]) -> bool,
-) -> (usize, Segments) {
-    let count = receiver.take_short(most, [ETHERNET as u32, longest], |place, frame| {
-        if keep(frame) {
-            frames.push(start.wrapping_add(place.start.into()), place.len);
-        }
-    });
-    (count, frames.left())
 }
 
 impl ForwardBatch<'_> {
@@ -364,7 +360,7 @@ impl ForwardBatch<'_> {
     #[inline(always)]
     pub fn push(&mut self, frame: &[u8]) -> Result<(), PostError> {
         let address = frame.as_ptr() as usize;
-        self.enter_if_other(address)?;
+        self.held.enter_if_other(address)?;
         self.pointing.push(&mut self.batch, self.to_card.wrapping_add(address as u64), frame.len())
     }
 
@@ -381,28 +377,51 @@ impl ForwardBatch<'_> {
         mut keep: impl FnMut(&mut [u8]) -> bool,
     ) -> Result<usize, PostError> {
         let mut count = 0;
-        if let Some(frame) = burst.take_first()
-            && keep(frame)
-        {
-            self.push(frame)?;
-            count = 1;
-        }
-        while !burst.is_empty() {
-            let room = self.pointing.room(&mut self.batch)?;
-            self.enter_if_other(burst.buffer())?;
-            let buffer = self.to_card.wrapping_add(burst.buffer() as u64);
-            let mut left = burst.take_places(room);
-            let frames = left.by_ref().map(|(place, frame)| {
-                let is_kept = keep(frame);
-                count += usize::from(is_kept);
-                is_kept.then_some((buffer.wrapping_add(place.start.into()), place.len as usize))
-            });
-            if let Err(error) = self.pointing.push_some(&mut self.batch, frames) {
-                burst.put_back(left.len());
-                return Err(error);
+        loop {
+            // Before a frame is taken: without room it comes again.
+            if self.pointing.room_now() == 0 {
+                if burst.is_empty() {
+                    return Ok(count);
+                }
+                self.pointing.room(&mut self.batch)?;
+            }
+            if self.push_some(&mut burst, &mut keep, &mut count) == 0 {
+                // The first one, and others.
+                let Some(frame) = burst.next() else { return Ok(count) };
+                if keep(frame) {
+                    self.push(frame)?;
+                    count += 1;
+                }
+            }
+            if burst.is_over() {
+                return Ok(count);
             }
         }
-        Ok(count)
+    }
+
+    /// Adds the next frames of a burst, as far as they are in the buffer of the frame before, and found with less.
+    /// Returns how many it took; adds those to `count` that `keep` does not reject.
+    #[inline(always)]
+    fn push_some<C: Receives>(
+        &mut self,
+        burst: &mut Burst<'_, C>,
+        keep: &mut impl FnMut(&mut [u8]) -> bool,
+        count: &mut usize,
+    ) -> usize {
+        if !self.held.current.contains(burst.buffer()) {
+            return 0;
+        }
+        let (room, to_card, longest) = (self.pointing.room_now(), self.to_card, self.pointing.longest() as u32);
+        let mut frames = self.pointing.frames(&mut self.batch);
+        let taken = burst.take_each(room, [ETHERNET as u32, longest], |frame| {
+            if keep(frame) {
+                frames.push(to_card.wrapping_add(frame.as_ptr() as u64), frame.len() as u32);
+            }
+        });
+        let before = self.pointing.room_now();
+        self.pointing.go_on(frames.next());
+        *count += before - self.pointing.room_now();
+        taken
     }
 
     /// Receives the next frames, at most `most`, and adds those that `keep` does not reject, which may change them.
@@ -431,61 +450,55 @@ impl ForwardBatch<'_> {
         let mut count = 0;
         while count < most {
             let left = most - count;
-            let some = if left < MANY { 0 } else { self.forward_short(receiver, left, &mut keep)? };
+            let some = self.forward_short(receiver, left, &mut keep);
             count += some;
             // A few, the last frame of a buffer, the first of another one, and long ones.
             if some == 0 {
                 let burst = receiver.burst(if left < MANY { left } else { 1 })?;
-                let others = burst.len();
-                if others == 0 {
+                let before = count;
+                self.push_each(burst, |frame| {
+                    count += 1;
+                    keep(frame)
+                })?;
+                if count == before {
                     break;
                 }
-                self.push_each(burst, &mut keep)?;
-                count += others;
             }
         }
         Ok(count)
     }
 
     /// As [`forward`](Self::forward), as far as the frames have one stride each, are in the buffer of the frame before
-    /// but not its last one, and there is room for them in one work request.
+    /// but not its last one, and there is room for them in one work request. Without room it takes none.
     #[inline(always)]
     fn forward_short<C: Receives>(
         &mut self,
         receiver: &mut StridingQueue<C>,
         most: usize,
         keep: &mut impl FnMut(&mut [u8]) -> bool,
-    ) -> Result<usize, PostError> {
+    ) -> usize {
         receiver.refill_if_due();
-        let buffer = receiver.next_buffer().map_or(0, |bytes| bytes.as_ptr() as usize);
-        if !self.current.contains(buffer) {
-            return Ok(0);
-        }
-        let room = self.pointing.room(&mut self.batch)?;
-        let (start, longest) = (self.to_card.wrapping_add(buffer as u64), self.pointing.longest() as u32);
-        let frames = self.pointing.frames(&mut self.batch);
-        let (count, left) = push_short(receiver, frames, start, most.min(room), longest, keep);
-        self.pointing.go_on(left);
-        Ok(count)
-    }
-
-    /// Goes on with the buffer that `address` is in.
-    #[inline(always)]
-    fn enter_if_other(&mut self, address: usize) -> Result<(), PostError> {
-        if !self.current.contains(address) {
-            self.current = self.held.enter(address)?;
-        }
-        Ok(())
+        let Ok(room) = self.pointing.room(&mut self.batch) else { return 0 };
+        let (current, to_card, longest) = (&self.held.current, self.to_card, self.pointing.longest() as u32);
+        let start = |buffer| current.contains(buffer).then(|| to_card.wrapping_add(buffer as u64));
+        let mut frames = self.pointing.frames(&mut self.batch);
+        let count = receiver.take_short(most.min(room), [ETHERNET as u32, longest], start, |start, at, frame| {
+            if keep(frame) {
+                frames.push(start.wrapping_add(at as u64), frame.len() as u32);
+            }
+        });
+        self.pointing.go_on(frames.next());
+        count
     }
 
     /// Hands the frames to the card. Without any it does nothing.
     #[inline(always)]
     pub fn ring(self) {
-        let ForwardBatch { mut batch, pointing, held, current, .. } = self;
+        let ForwardBatch { mut batch, pointing, held, .. } = self;
         // The completion frees the buffers that are not the latest.
         pointing.end(&mut batch, !held.entered.is_empty());
         if !batch.is_empty() {
-            held.end(current, batch.next_index());
+            held.end(batch.next_index());
         }
         batch.ring();
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::iter;
 use std::ops::{Deref, Range};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -25,7 +26,7 @@ use crate::objects::{
 use crate::queue::completion::compressed::CompressedCompletionQueue;
 use crate::queue::completion::decode::{FrameCompletion, WorkError};
 use crate::queue::completion::joined::JoinedSegments;
-use crate::queue::completion::{CompletionQueue, Place, PollReceived};
+use crate::queue::completion::{Ahead, CompletionQueue, MOST, Oldest, Place, PollReceived};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::striding::StridingReceiveQueue;
@@ -333,7 +334,11 @@ impl<C: Receives> StridingQueue<C> {
     /// RST to RDY, with as many buffers posted as are free.
     fn start(&mut self) -> Result<(), Error> {
         self.rq.ready()?;
-        self.receive = Some(self.rq.striding_receive_queue()?);
+        let mut receive = self.rq.striding_receive_queue()?;
+        if self.joins {
+            receive.without_runs();
+        }
+        self.receive = Some(receive);
         self.spent.clear();
         self.spent.extend(0..self.slabs.len() as u32);
         self.refill();
@@ -379,7 +384,7 @@ impl<C: Receives> StridingQueue<C> {
     /// As [`refill`](Self::refill), if there may be something to post.
     #[inline(always)]
     pub(super) fn refill_if_due(&mut self) {
-        let has_room = self.receive.as_ref().is_some_and(|receive| receive.free() != 0);
+        let has_room = self.receive.as_ref().is_some_and(StridingReceiveQueue::has_room);
         if has_room && !self.spent.is_empty() {
             self.refill();
         }
@@ -440,91 +445,42 @@ impl<C: Receives> StridingQueue<C> {
     /// Passes to `keep` the next frames that [`Run`] is for, at most `most`.
     #[inline(always)]
     fn poll_run(&mut self, most: usize, mut keep: impl FnMut(Packet)) {
-        let found = self.look(most);
-        if found.count == 0 {
+        let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else { return };
+        let (count, used) = self.cq.list(&mut self.places[..most.min(MOST)], oldest);
+        if count == 0 {
             return;
         }
-        let Some(slab) = self.slabs.get(found.slab) else { return };
-        for (index, place) in self.places.iter().take(found.count).enumerate() {
+        for (index, place) in self.places.iter().take(count).enumerate() {
             let completion = self.cq.decode(index as u32);
             keep(Packet { slab: Arc::clone(slab), at: place.start, len: place.len, completion });
         }
-        self.cq.pass(found.count as u32);
+        self.cq.pass(count as u32);
         if let Some(receive) = &mut self.receive {
-            receive.end_run(found.used);
+            receive.end_run(used);
         }
-    }
-
-    /// Stores in `places` where the next frames are that [`Run`] is for, at most `most`. They are not taken yet.
-    #[inline(always)]
-    fn look(&mut self, most: usize) -> Found {
-        if most < MANY { self.look_for_few(most) } else { self.look_for_many(most) }
-    }
-
-    /// As [`look`](Self::look).
-    // Its loop needs all registers.
-    #[inline(never)]
-    fn look_for_few(&mut self, most: usize) -> Found {
-        let run = self.receive.as_ref().filter(|_| !self.joins).and_then(StridingReceiveQueue::run);
-        let (Some((wr_id, mut run)), Some(places)) = (run, self.places.get_mut(..most.min(MOST))) else {
-            return Found::NONE;
-        };
-        let count = self.cq.look(0, places, |received| run.take(received));
-        Found { slab: wr_id as usize, count, used: run.used() }
-    }
-
-    /// As [`look`](Self::look): first for frames of one stride each, as most have, which are found with less.
-    #[inline(never)]
-    fn look_for_many(&mut self, most: usize) -> Found {
-        let run = self.receive.as_ref().filter(|_| !self.joins).and_then(StridingReceiveQueue::run);
-        let (Some((wr_id, mut run)), Some(places)) = (run, self.places.get_mut(..most.min(MOST))) else {
-            return Found::NONE;
-        };
-        let short = places.len().min(run.most_short());
-        let mut count = self.cq.look_short(&mut places[..short], run.short(1, u32::MAX - 1));
-        run.pass_short(count as u32);
-        if let Some(others @ [_, ..]) = places.get_mut(count..) {
-            count += self.cq.look(count as u32, others, |received| run.take(received));
-        }
-        Found { slab: wr_id as usize, count, used: run.used() }
-    }
-
-    /// Address of the buffer whose frames are next, if the card has one and joins no segments.
-    #[inline(always)]
-    pub(super) fn next_buffer(&self) -> Option<NonNull<u8>> {
-        let (wr_id, _) = self.receive.as_ref().filter(|_| !self.joins)?.run()?;
-        self.slabs.get(wr_id as usize).map(|slab| slab.bytes)
     }
 
     /// Takes the next frames, at most `most`, as far as each has one stride and from `least` to `longest` bytes, and is
-    /// not the last one of its buffer. Passes them to `take`, each with its place. Returns how many there were.
+    /// not the last one of its buffer; none if `want` rejects the buffer's address. Passes them to `take`, each with
+    /// what `want` returned and its offset in the buffer. Returns how many there were.
     #[inline(always)]
-    pub(super) fn take_short(
+    pub(super) fn take_short<T>(
         &mut self,
         most: usize,
         [least, longest]: [u32; 2],
-        mut take: impl FnMut(Place, &mut [u8]),
+        want: impl FnOnce(usize) -> Option<T>,
+        mut take: impl FnMut(&T, usize, &mut [u8]),
     ) -> usize {
-        let run = self.receive.as_ref().filter(|_| !self.joins).and_then(StridingReceiveQueue::run);
-        let Some((wr_id, mut run)) = run else { return 0 };
-        let Some(slab) = self.slabs.get(wr_id as usize) else { return 0 };
-        let (bytes, mut short) = (slab.bytes, run.short(least, longest));
-        let most = most.min(MOST).min(run.most_short());
-        let mut pass = |place: Place| {
+        let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else { return 0 };
+        let mut run = oldest.run();
+        let (bytes, short) = (slab.bytes, run.short(least, longest));
+        let Some(wanted) = want(bytes.as_ptr() as usize) else { return 0 };
+        let places = &mut self.places[..most.min(MOST).min(run.most_short())];
+        let count = self.cq.each_short(places, short, |at, len| {
             // SAFETY: `Short` checked that the bytes lie in the next stride of the oldest buffer, which is this one.
             // No other slice has them: this one ends before the queue is used again.
-            take(place, unsafe { lend((bytes.add(place.start as usize), place.len as usize)) });
-        };
-        let count = if C::MANY_AT_ONCE {
-            let places = &mut self.places[..most];
-            let count = self.cq.look_short(places, short);
-            places.iter().take(count).for_each(|place| pass(*place));
-            count
-        } else {
-            // Of no size: they only say how many.
-            let mut places = [(); MOST];
-            self.cq.look(0, &mut places[..most], |received| short.take(received).map(&mut pass))
-        };
+            take(&wanted, at, unsafe { lend((bytes.add(at), len as usize)) });
+        });
         run.pass_short(count as u32);
         if count != 0 {
             self.cq.pass(count as u32);
@@ -559,10 +515,10 @@ impl<C: Receives> StridingQueue<C> {
         Ok(None)
     }
 
-    /// Frames that are there, at most `most` and 64, each a slice. They are lent until the queue is used again, and may
-    /// be changed: this costs less than [`Packet`]s, and tells nothing but their bytes. A burst ends with its buffer,
-    /// so there may be more in the next one; so it does after each frame where completions are compressed in a form
-    /// without stride index, or the card joins segments. If it is empty, there was none.
+    /// Frames that are there, or come meanwhile, at most `most` and 64, each a slice. They are lent until the queue is
+    /// used again, and may be changed: this costs less than [`Packet`]s, and tells nothing but their bytes. A burst
+    /// ends with its buffer, so there may be more in the next one; so it does after each frame where completions are
+    /// compressed in a form without stride index, or the card joins segments. If it is empty, there was none.
     ///
     /// Frames of a burst that are not taken are in the next one; but where its first one ends a buffer, that is taken.
     ///
@@ -580,27 +536,41 @@ impl<C: Receives> StridingQueue<C> {
     pub fn burst(&mut self, most: usize) -> Result<Burst<'_, C>, PacketError> {
         // Nothing of what was lent before is still in use.
         self.refill_if_due();
-        let mut first = None;
-        let mut found = self.look(most);
-        if found.count == 0 {
-            (first, found) = self.other(most)?;
-        }
-        let StridingQueue { receive, cq, slabs, places, .. } = self;
-        let others = match (slabs.get(found.slab), places.get(..found.count)) {
-            (Some(slab), Some(places)) => Places { bytes: slab.bytes, places },
-            _ => Places::NONE,
+        let (bytes, mut others) = self.ahead(most);
+        let first = others.next(&self.places).map(|(at, len)| {
+            // SAFETY: `Ahead` checked that the bytes lie in this buffer.
+            (unsafe { bytes.add(at) }, len as usize)
+        });
+        let (first, bytes, others, taken) = match first {
+            Some(first) => (Some(first), bytes, others, 1),
+            None => self.other(most)?,
         };
-        Ok(Burst { receive, cq, first, others, taken: 0, used: found.used })
+        let StridingQueue { receive, cq, places, .. } = self;
+        Ok(Burst { receive, cq, first, bytes, others, places, taken })
+    }
+
+    /// The first byte of the oldest buffer, and its next frames, at most `most`.
+    #[inline(always)]
+    fn ahead(&mut self, most: usize) -> (NonNull<u8>, C::Ahead) {
+        let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else {
+            return (NonNull::dangling(), Ahead::NONE);
+        };
+        (slab.bytes, self.cq.ahead(&mut self.places[..most.min(MOST)], oldest))
     }
 
     /// The next frame, of which [`Run::take`] knows nothing, if there is one: the first byte, and the length. With it,
-    /// what [`look`](Self::look) finds behind it.
+    /// the buffer of those behind it, these, and that none of them is taken.
     #[cold]
     #[inline(never)]
-    fn other(&mut self, most: usize) -> Result<(Option<Lent>, Found), PacketError> {
-        if most == 0 {
-            return Ok((None, Found::NONE));
-        }
+    fn other(&mut self, most: usize) -> Result<Parts<C::Ahead>, PacketError> {
+        let first = if most == 0 { None } else { self.poll_lent()? };
+        let left = if first.is_some() { most - 1 } else { 0 };
+        let (bytes, others) = self.ahead(left);
+        Ok((first, bytes, others, 0))
+    }
+
+    /// As [`poll`](Self::poll), of a frame that is lent.
+    fn poll_lent(&mut self) -> Result<Option<Lent>, PacketError> {
         for _ in 0..MOST_SKIPPED {
             let Some(result) = self.cq.poll() else { break };
             let Some(receive) = &mut self.receive else { continue };
@@ -614,11 +584,10 @@ impl<C: Receives> StridingQueue<C> {
                     slab.update_headers(&joined, &bytes);
                 }
                 // SAFETY: `take` checked that the bytes lie in the slab's buffer.
-                let first = (unsafe { slab.bytes.add(bytes.start) }, bytes.len());
-                return Ok((Some(first), self.look(most - 1)));
+                return Ok(Some((unsafe { slab.bytes.add(bytes.start) }, bytes.len())));
             }
         }
-        Ok((None, Found::NONE))
+        Ok(None)
     }
 
     /// Waits for the next frame: polls, then sleeps if [`StridingOptions::events`] is set.
@@ -673,38 +642,37 @@ impl<C: Receives> StridingQueue<C> {
     }
 }
 
+/// The oldest of the buffers; `None` if the card has none, or joins segments.
+#[inline(always)]
+fn oldest_of<'a>(
+    receive: &'a Option<StridingReceiveQueue>,
+    slabs: &'a [Arc<Slab>],
+) -> Option<(&'a Arc<Slab>, Oldest<'a>)> {
+    let (wr_id, oldest) = receive.as_ref()?.oldest();
+    Some((slabs.get(wr_id as usize)?, oldest))
+}
+
 /// First byte and length of a frame that is lent.
 type Lent = (NonNull<u8>, usize);
 
-/// Most frames of a burst.
-const MOST: usize = 64;
+/// The parts of a [`Burst`]: the first frame, the buffer of the others, these, and how many of that buffer were taken.
+type Parts<A> = (Option<Lent>, NonNull<u8>, A, u32);
 
-/// So many frames are looked at in a loop that takes only those of one stride each. For fewer it does not pay.
+/// Of fewer frames, those are taken by one burst that are not of one stride each.
 pub(super) const MANY: usize = 8;
-
-/// Frames that were found: their buffer, their number, and the strides that are used with them.
-#[derive(Debug, Clone, Copy)]
-struct Found {
-    slab: usize,
-    count: usize,
-    used: u32,
-}
-
-impl Found {
-    const NONE: Found = Found { slab: 0, count: 0, used: 0 };
-}
 
 /// Frames of a [`StridingQueue`]: see [`StridingQueue::burst`].
 pub struct Burst<'a, C: Receives> {
     receive: &'a mut Option<StridingReceiveQueue>,
     cq: &'a mut C,
-    /// A frame before the others.
+    /// The next frame, if it is known already: it may be in another buffer than the others.
     first: Option<Lent>,
-    /// The others, and how many of them were taken.
-    others: Places<'a>,
-    taken: usize,
-    /// The strides that are used with all.
-    used: u32,
+    /// Buffer of the others.
+    bytes: NonNull<u8>,
+    others: C::Ahead,
+    places: &'a [Place; MOST],
+    /// How many frames of this buffer were taken, with the first one if that is of them.
+    taken: u32,
 }
 
 impl<C: Receives> fmt::Debug for Burst<'_, C> {
@@ -714,48 +682,45 @@ impl<C: Receives> fmt::Debug for Burst<'_, C> {
 }
 
 impl<'a, C: Receives> Burst<'a, C> {
-    /// Number of frames that are left.
+    /// Number of frames that are left. More may come meanwhile.
     pub fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.others.places.len() - self.taken
+        let mut others = self.others.clone();
+        usize::from(self.first.is_some()) + iter::from_fn(|| others.next(self.places)).count()
+    }
+
+    /// Address of the buffer of all frames but perhaps the first one.
+    #[inline(always)]
+    pub(super) fn buffer(&self) -> usize {
+        self.bytes.as_ptr() as usize
+    }
+
+    /// Takes the next frames, at most `most`, as far as they have from `least` to `longest` bytes, and passes each to
+    /// `take`. Returns how many there were. It may end before others, which [`next`](Self::next) takes, as it does the
+    /// first one.
+    #[inline(always)]
+    pub(super) fn take_each(&mut self, most: usize, lengths: [u32; 2], mut take: impl FnMut(&'a mut [u8])) -> usize {
+        if self.first.is_some() {
+            return 0;
+        }
+        let bytes = self.bytes;
+        let count = self.others.each(self.places, most, lengths, |at, len| {
+            // SAFETY: `Ahead` checked that the bytes lie in this buffer. They are taken once.
+            take(unsafe { lend((bytes.add(at), len as usize)) });
+        });
+        self.taken += count as u32;
+        count
+    }
+
+    /// Whether none is left, and none comes any more.
+    #[inline(always)]
+    pub(super) fn is_over(&self) -> bool {
+        self.first.is_none() && self.others.is_over()
     }
 
     /// Whether none is left.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The frame before those of one buffer, if it is not taken yet.
-    #[inline(always)]
-    pub(super) fn take_first(&mut self) -> Option<&'a mut [u8]> {
-        // SAFETY: it was found by `StridingQueue::other`, and is taken once.
-        self.first.take().map(|first| unsafe { lend(first) })
-    }
-
-    /// Address of the buffer of all others.
-    #[inline(always)]
-    pub(super) fn buffer(&self) -> usize {
-        self.others.bytes.as_ptr() as usize
-    }
-
-    /// Takes the next frames of that buffer, at most `most`, each with its place.
-    #[inline(always)]
-    pub(super) fn take_places(
-        &mut self,
-        most: usize,
-    ) -> impl ExactSizeIterator<Item = (Place, &'a mut [u8])> + use<'a, C> {
-        let others = self.others;
-        let left = &others.places[self.taken..];
-        let some = &left[..most.min(left.len())];
-        self.taken += some.len();
-        // SAFETY: each is taken once, and no other slice has it.
-        some.iter().map(move |place| (*place, unsafe { others.lend(*place) }))
-    }
-
-    /// Puts back the last `count` frames that were taken, which nobody has seen.
-    #[inline(always)]
-    pub(super) fn put_back(&mut self, count: usize) {
-        self.taken -= count;
+        self.first.is_none() && self.others.clone().next(self.places).is_none()
     }
 }
 
@@ -764,13 +729,17 @@ impl<'a, C: Receives> Iterator for Burst<'a, C> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(first) = self.take_first() {
-            return Some(first);
-        }
-        let place = *self.others.places.get(self.taken)?;
-        self.taken += 1;
-        // SAFETY: it is taken once, and no other slice has it.
-        Some(unsafe { self.others.lend(place) })
+        let next = match self.first.take() {
+            Some(first) => first,
+            None => {
+                let (at, len) = self.others.next(self.places)?;
+                self.taken += 1;
+                // SAFETY: `Ahead` checked that the bytes lie in this buffer.
+                (unsafe { self.bytes.add(at) }, len as usize)
+            }
+        };
+        // SAFETY: `burst` or `Ahead` found it, and it is taken once.
+        Some(unsafe { lend(next) })
     }
 }
 
@@ -778,33 +747,14 @@ impl<C: Receives> Drop for Burst<'_, C> {
     /// Those that are left come again.
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(receive) = &mut self.receive {
-            match self.others.places.get(self.taken) {
-                Some(next) => receive.end_run_before(next.start),
-                None if self.taken == 0 => return,
-                None => receive.end_run(self.used),
-            }
-            self.cq.pass(self.taken as u32);
+        // No other was taken before the first one.
+        if self.taken == 0 || self.first.is_some() {
+            return;
         }
-    }
-}
-
-/// Where frames are in a buffer of a queue that is borrowed for 'a.
-#[derive(Clone, Copy)]
-struct Places<'a> {
-    bytes: NonNull<u8>,
-    places: &'a [Place],
-}
-
-impl<'a> Places<'a> {
-    const NONE: Places<'static> = Places { bytes: NonNull::dangling(), places: &[] };
-
-    /// # Safety
-    /// `place` is one of these, and no other slice has its bytes.
-    #[inline(always)]
-    unsafe fn lend(&self, place: Place) -> &'a mut [u8] {
-        // SAFETY: `Run::take` checked that the bytes lie in the strides of the oldest buffer, which is this one.
-        unsafe { lend((self.bytes.add(place.start as usize), place.len as usize)) }
+        if let Some(receive) = &mut self.receive {
+            receive.end_run(self.others.used(self.places));
+            self.cq.pass(self.taken);
+        }
     }
 }
 

@@ -14,14 +14,12 @@ use uar::{ReceiveRecord, barrier};
 use super::wqe::Wqes;
 use crate::memory::DataSegment;
 use crate::objects::{ReceiveRingOwner, RingPermit, Rq, Strides};
+use crate::queue::completion::Oldest;
 use crate::queue::completion::decode::{Completion, Side, Work, WorkError, user_index_of, work_of};
-use crate::queue::completion::{Place, Received, Short};
 use crate::queue::error::{Full, PostError, RetireError};
 
 /// Segments before the element of a WQE: its link.
 const HEAD: u16 = 1;
-/// Strides of the largest buffer.
-const MOST_STRIDES: u32 = 1 << 15;
 
 /// The ring's fields. Indices count WQEs; the card knows their low 16 bits.
 struct StridingRing {
@@ -36,11 +34,17 @@ struct StridingRing {
     /// The oldest WQE in flight, and how many of its strides are used.
     oldest: u32,
     used: u32,
+    /// Its `wr_id`, or [`NO_RUN`] if there is none, or no runs are wanted.
+    open: u64,
+    has_runs: bool,
     strides: Strides,
     rqn: u32,
     /// The `user_index` of its completions, or [`NO_INDEX`].
     user_index: u32,
 }
+
+/// The `wr_id` of no receive.
+const NO_RUN: u64 = u64::MAX;
 
 /// More than the 24 bits of a `user_index`: completions have none.
 const NO_INDEX: u32 = u32::MAX;
@@ -96,6 +100,8 @@ impl StridingReceiveQueue {
             posted: 0,
             oldest: 0,
             used: 0,
+            open: NO_RUN,
+            has_runs: true,
             strides,
             rqn: rq.rqn(),
             user_index: rq.user_index().unwrap_or(NO_INDEX),
@@ -111,6 +117,12 @@ impl StridingReceiveQueue {
     /// Number of receives that can be posted now.
     pub fn free(&self) -> usize {
         self.capacity() - self.ring.stored.wrapping_sub(self.ring.oldest) as usize
+    }
+
+    /// Whether a receive can be posted now.
+    #[inline(always)]
+    pub(in crate::queue) fn has_room(&self) -> bool {
+        self.ring.stored.wrapping_sub(self.ring.oldest) <= self.ring.mask
     }
 
     /// Number of receives that the ring holds.
@@ -159,6 +171,7 @@ impl StridingReceiveQueue {
             return;
         }
         self.ring.posted = self.ring.stored;
+        self.ring.open_oldest();
         barrier::to_device();
         self.ring.record.post(self.ring.posted as u16);
     }
@@ -194,89 +207,23 @@ impl StridingReceiveQueue {
     }
 }
 
-/// Where the next packets of the oldest buffer are: for many that succeed, without its last one.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::queue) struct Run {
-    /// Strides used, and those of the buffer.
-    used: u32,
-    count: u32,
-    /// Where the next packet starts in the buffer.
-    start: u32,
-    /// Bytes of a stride.
-    stride: u32,
-    shift: u32,
-}
-
-impl Run {
-    /// Most packets of one stride each before the last one of the buffer.
-    #[inline(always)]
-    pub(in crate::queue) fn most_short(&self) -> usize {
-        self.count.saturating_sub(self.used + 1) as usize
-    }
-
-    /// What completions say of packets of one stride each, from `least` to `longest` bytes. The caller takes at most
-    /// [`most_short`](Self::most_short), and [passes](Self::pass_short) them.
-    #[inline(always)]
-    pub(in crate::queue) fn short(&self, least: u32, longest: u32) -> Short {
-        let Run { used, start, stride, shift, .. } = *self;
-        let lengths = (stride.saturating_sub(shift).min(longest) + 1).saturating_sub(least);
-        Short { used, start, stride, least, lengths }
-    }
-
-    /// Goes on behind `count` packets of one stride each.
-    #[inline(always)]
-    pub(in crate::queue) fn pass_short(&mut self, count: u32) {
-        self.used += count;
-        self.start += count * self.stride;
-    }
-
-    /// Takes the packet of a completion of this queue that succeeded: where it is in the buffer. `None`
-    /// for whatever has to be looked at more closely by [`StridingReceiveQueue::take`]: one outside the strides, or not
-    /// where it is expected, the last of the buffer, and no packet at all. Nothing changes then.
-    #[inline(always)]
-    pub(in crate::queue) fn take(&mut self, received: Received) -> Option<Place> {
-        const FILLER: u32 = 1 << 15;
-        let (strides, len) = (received.byte_count >> 16, received.byte_count & 0xffff);
-        // A filler has the bit above the number of strides, so it ends beyond the buffer.
-        const { assert!(FILLER >= MOST_STRIDES) };
-        let (end, bytes) = (self.used + strides, strides * self.stride);
-        // Not the last one of the buffer, and with its shift not empty, nor longer than its strides.
-        let is_inside = end < self.count && len.wrapping_add(self.shift).wrapping_sub(1) < bytes;
-        if received.counter != self.used as u16 || !is_inside {
-            return None;
-        }
-        let start = self.start;
-        (self.used, self.start) = (end, start + bytes);
-        Some(Place { start, len })
-    }
-
-    /// Strides that are used.
-    #[inline(always)]
-    pub(in crate::queue) fn used(&self) -> u32 {
-        self.used
-    }
-}
-
 impl StridingReceiveQueue {
-    /// The `wr_id` of the oldest buffer, and where its next packets are; `None` if the card has none.
+    /// The `wr_id` of the oldest buffer, and the buffer; [`NO_RUN`] if the card has none.
     #[inline(always)]
-    pub(in crate::queue) fn run(&self) -> Option<(u64, Run)> {
-        let StridingRing { oldest, used, strides, mask, ref wr_ids, posted, .. } = self.ring;
-        let wr_id = *wr_ids.get((oldest & mask) as usize).filter(|_| oldest != posted)?;
-        let (count, stride, shift) = (strides.count, strides.bytes, strides.shift() as u32);
-        Some((wr_id, Run { used, count, start: used * stride + shift, stride, shift }))
+    pub(in crate::queue) fn oldest(&self) -> (u64, Oldest<'_>) {
+        (self.ring.open, Oldest { strides: &self.ring.strides, used: self.ring.used })
     }
 
-    /// Uses the strides up to `used`, as a [`Run`] has taken them.
+    /// From now on there is no [`oldest`](Self::oldest): all completions are for [`take`](Self::take).
+    pub(in crate::queue) fn without_runs(&mut self) {
+        self.ring.has_runs = false;
+        self.ring.open_oldest();
+    }
+
+    /// Uses the strides up to `used`, as a run has taken them.
     #[inline(always)]
     pub(in crate::queue) fn end_run(&mut self, used: u32) {
         self.ring.used = used;
-    }
-
-    /// Uses the strides up to the packet that starts at byte `start` of the buffer.
-    #[inline(always)]
-    pub(in crate::queue) fn end_run_before(&mut self, start: u32) {
-        self.ring.used = start >> self.ring.strides.bytes.trailing_zeros();
     }
 }
 
@@ -295,12 +242,19 @@ impl StridingRing {
         Ok(self.advance(strides, (!count.filler()).then_some(start..start + len)))
     }
 
+    /// Knows the oldest WQE in flight.
+    fn open_oldest(&mut self) {
+        let oldest = self.wr_ids.get((self.oldest & self.mask) as usize).copied();
+        self.open = oldest.filter(|_| self.has_runs && self.oldest != self.posted).unwrap_or(NO_RUN);
+    }
+
     fn advance(&mut self, strides: u32, packet: Option<Range<usize>>) -> Strided {
         let wr_id = self.wr_ids.get((self.oldest & self.mask) as usize).copied().unwrap_or_default();
         self.used += strides;
         let is_last = self.used >= self.strides.count;
         if is_last {
             (self.oldest, self.used) = (self.oldest.wrapping_add(1), 0);
+            self.open_oldest();
         }
         Strided { wr_id, packet, is_last }
     }
@@ -309,51 +263,5 @@ impl StridingRing {
 impl Drop for StridingReceiveQueue {
     fn drop(&mut self) {
         self.object.release_receive_ring();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Byte counts near those that matter, and any others.
-    fn byte_count() -> impl Strategy<Value = u32> {
-        let near = (0u32..4, prop_oneof![0u32..70, 0xffc0u32..=0xffff]);
-        prop_oneof![near.prop_map(|(strides, len)| strides << 16 | len), any::<u32>()]
-    }
-
-    fn state(run: &Run, place: Option<Place>) -> (u32, u32, Option<(u32, u32)>) {
-        (run.used, run.start, place.map(|place| (place.start, place.len)))
-    }
-
-    proptest! {
-        // Whatever a card says of a packet: what is taken by one comparison would be taken by all of them, too.
-        #[test]
-        fn a_short_packet_is_taken_as_any_other(
-            byte_count in byte_count(),
-            counter in prop_oneof![Just(5u16), any::<u16>()],
-            shift in prop_oneof![Just(0u32), Just(2)],
-            least in 1u32..20,
-            longest in prop_oneof![15u32..80, Just(9000), Just(u32::MAX - 1)],
-        ) {
-            let run = Run { used: 5, count: 512, start: 5 * 64 + shift, stride: 64, shift };
-            let received = Received { byte_count, counter };
-            let (mut short, mut any) = (run, run);
-            let (found, expected) = (run.short(least, longest).take(received), any.take(received));
-            short.pass_short(found.is_some().into());
-            let is_short = byte_count >> 16 == 1 && (least..=longest).contains(&(byte_count & 0xffff));
-            if is_short {
-                prop_assert_eq!(state(&short, found), state(&any, expected));
-            } else {
-                prop_assert_eq!(state(&short, found), state(&run, None));
-            }
-        }
-    }
-
-    #[test]
-    fn short_packets_end_before_the_last_stride() {
-        let run = |used| Run { used, count: 8, start: 0, stride: 64, shift: 0 };
-        assert_eq!([0, 5, 6, 7, 8].map(|used| run(used).most_short()), [7, 2, 1, 0, 0]);
     }
 }

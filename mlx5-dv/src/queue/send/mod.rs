@@ -209,7 +209,7 @@ const NOT_COPIED: u16 = u16::MAX;
 
 /// A batch of work requests, before its doorbell.
 ///
-/// After an error the batch is unchanged: nothing of the rejected work request is written.
+/// After an error the batch is unchanged: nothing of the rejected work request reaches the card.
 #[must_use = "a batch that is not rung never happened"]
 pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
     ring: &'a mut SendRing,
@@ -383,6 +383,14 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         self.last = size.wqebbs;
         self.next = self.next.wrapping_add(size.wqebbs.into());
         self.posted += 1;
+    }
+
+    /// Adds `count` WQEs, which were written up to index `next`; the last one has `wqebbs` WQEBBs, and begins with
+    /// `control`.
+    #[inline(always)]
+    fn add_several(&mut self, count: u32, next: u32, wqebbs: u16, control: u64) {
+        (self.control, self.last, self.next) = (control, wqebbs, next);
+        self.posted += count;
     }
 
     /// Number of work requests in the batch.

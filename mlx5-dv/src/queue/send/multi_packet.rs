@@ -1,6 +1,7 @@
 //! Several Ethernet frames in one work request. PRM "Enhanced Multi-Packet Send WQE".
 
 use std::fmt;
+use std::hint;
 use std::ops::Range;
 
 use mlx5_prm::wqe::{EthSeg, SEGMENT, WQEBB, WqeOpcode};
@@ -8,8 +9,8 @@ use uar::SendDoorbell;
 
 use super::SendBatch;
 use super::ethernet::{FrameFlags, Frames};
-pub(in crate::queue) use super::ring::Segments;
-use super::ring::{INLINE_HEADER, Room, SendRing};
+pub(in crate::queue) use super::ring::NextSegment;
+use super::ring::{INLINE_HEADER, Room, Segments, SendRing};
 use super::wqe::{Elements, Head, Inline, Payload, Request, Size, WrFlags, inline_header};
 use crate::memory::DataSegment;
 use crate::objects::{Buffer, ETHERNET, FrameSource, SourceBytes};
@@ -23,6 +24,8 @@ const HEADS: usize = 2;
 struct Offloads(FrameFlags, u32);
 
 impl Head for Offloads {
+    const MANY: bool = true;
+
     #[inline(always)]
     fn segments(&self) -> usize {
         1
@@ -47,6 +50,21 @@ trait Several: Payload {
 struct Pointers<'a> {
     frames: &'a [DataSegment],
     queue: &'a Frames,
+}
+
+impl Pointers<'_> {
+    /// Stores the frames to the next `segments`, if each has a length that can be sent. Otherwise some are stored.
+    #[inline(always)]
+    fn store_next(&self, ring: &mut SendRing, mut next: NextSegment) -> bool {
+        let longest = self.queue.longest_payload() as u32;
+        all_by_fours(self.frames, |frame| {
+            let can_be_sent = frame.len.wrapping_sub(ETHERNET as u32) <= longest;
+            if can_be_sent {
+                ring.store_next(&mut next, Elements::segment_of_memory(frame));
+            }
+            can_be_sent
+        })
+    }
 }
 
 impl Payload for Pointers<'_> {
@@ -222,15 +240,39 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
     ///
     /// # Safety
     /// As for [`send`](Self::send), for all frames.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn send_several(
         &mut self,
         wr_id: u64,
         flags: FrameFlags,
         frames: &[DataSegment],
     ) -> Result<(), PostError> {
-        let queue = self.service;
-        self.post_several(wr_id, flags, Pointers { frames, queue })
+        let frames = Pointers { frames, queue: self.service };
+        if !self.service.supports(flags) {
+            return Err(PostError::NoChecksums);
+        }
+        let size = self.size_of(&frames)?;
+        let (index, request) = (self.next, Each::new(wr_id, flags, self.metadata));
+        let wr_flags = self.wr_flags(flags, || size.segments);
+        let is_whole = self.ring.extent().whole(index, size.wqebbs);
+        let control = if is_whole && frames.store_next(self.ring, self.ring.segments(index, HEADS, size.segments).next)
+        {
+            request.write_start(self.ring, index, size, wr_flags)
+        } else {
+            request.write_around(self.ring, index, size, wr_flags, frames)?
+        };
+        self.add(size, control);
+        Ok(())
+    }
+
+    /// The size of a work request of `frames`, if there is room for it.
+    #[inline(always)]
+    fn size_of(&self, frames: &impl Several) -> Result<Size, PostError> {
+        let (segments, most) = (frames.most_segments(), self.service.most_packets());
+        if segments == 0 || segments > most {
+            return Err(self.service.why_not_several(segments, most));
+        }
+        Ok(self.size(HEADS + segments)?)
     }
 
     /// As [`send_several`](Self::send_several); the frames are copied into the WQE at once, 4 bytes and padding to 16
@@ -276,8 +318,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
     pub fn copies(&mut self, wr_id: u64, flags: FrameFlags) -> Result<FrameCopies<'_, 'a, D>, PostError> {
         let request = self.each(wr_id, flags)?;
         let (fill, longest_payload) = (Fill::new(self), self.service.longest_payload());
-        let (next, end) = (fill.next as usize, fill.end as usize);
-        Ok(FrameCopies { batch: self, request, longest_payload, fill, next, end })
+        Ok(FrameCopies { batch: self, request, longest_payload, fill })
     }
 
     /// As [`copies`](Self::copies), for frames that the card reads in the memory of `source`, where they stay until
@@ -314,7 +355,6 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
 }
 
 /// What all work requests of a [`FrameCopies`] or [`FramePointers`] have.
-// Two numbers, which are passed in registers.
 #[derive(Clone, Copy)]
 struct Each {
     wr_id: u64,
@@ -349,10 +389,25 @@ impl Each {
     fn write_start(self, ring: &mut SendRing, index: u32, size: Size, flags: WrFlags) -> u64 {
         ring.write_straight(index, size, self.request(flags), self.offloads(), ())
     }
+
+    /// Writes the work request of `frames` at WQEBB `index`, which may wrap, if each frame has a length that can be
+    /// sent. Returns its first eight bytes.
+    #[cold]
+    #[inline(never)]
+    fn write_around(
+        self,
+        ring: &mut SendRing,
+        index: u32,
+        size: Size,
+        flags: WrFlags,
+        frames: Pointers<'_>,
+    ) -> Result<u64, PostError> {
+        frames.segments(ring)?;
+        Ok(ring.write(index, size, self.request(flags), self.offloads(), frames))
+    }
 }
 
-/// The room of a batch. With it, what is not inlined needs no reference to the batch, whose fields can then stay in
-/// registers.
+/// The room of a batch.
 #[derive(Clone, Copy)]
 struct Space {
     /// The first WQEBB without room.
@@ -366,93 +421,93 @@ impl Space {
     fn of<D: SendDoorbell>(batch: &SendBatch<'_, D, Frames>) -> Self {
         Space { end: batch.end, segments: batch.service.most_segments() }
     }
+
+    /// A work request at WQEBB `index` after `count` others, the last of which is at `last`: as long as possible
+    /// without wrapping. Without room it ends where its frames would begin.
+    #[inline(always)]
+    fn open(self, ring: &SendRing, index: u32, [last, count]: [u32; 2]) -> Fill {
+        let straight = ring.extent().straight(index, self.end);
+        let segments = ring.segments(index, HEADS, self.most_segments(index, straight).max(HEADS));
+        Fill { index, last, count, straight, segments }
+    }
+
+    /// Segments of a work request at WQEBB `index` that ends before `straight`.
+    #[inline(always)]
+    fn most_segments(self, index: u32, straight: u32) -> usize {
+        (straight.wrapping_sub(index) as usize * (WQEBB / SEGMENT)).min(self.segments)
+    }
 }
 
-/// How far a [`FrameCopies`] or [`FramePointers`] is. Passed by value to what is not inlined, so that it stays in
-/// registers; all of it are numbers, as few bytes as possible.
+/// How far a [`FrameCopies`] or [`FramePointers`] is.
 #[derive(Clone, Copy)]
 struct Fill {
-    /// The first eight bytes of the last work request that is full, as in memory.
-    control: u64,
-    /// WQEBB of the work request that is filled; the segment of its next frame, and the first without room.
+    /// WQEBB of the work request that is filled.
     index: u32,
-    next: u32,
-    end: u32,
-    /// The last work request that is full, if there is one, and its segments.
-    last: u32,
-    last_segments: u32,
-    /// Work requests that are full.
+    /// Work requests before it, and WQEBB of the last one: it is written, without a completion.
     count: u32,
+    last: u32,
+    /// The first WQEBB from there on that has no room, or is in the next lap of the ring.
+    straight: u32,
+    /// The segments for its next frames.
+    segments: Segments,
 }
 
 impl Fill {
     /// At the end of `batch`.
     #[inline(always)]
     fn new<D: SendDoorbell>(batch: &SendBatch<'_, D, Frames>) -> Self {
-        let (index, next) = (batch.next, HEADS as u32);
-        let none = Fill { control: 0, index, next, end: 0, last: 0, last_segments: 0, count: 0 };
-        none.open(batch.ring, Space::of(batch))
+        Space::of(batch).open(batch.ring, batch.next, [batch.next, 0])
     }
 
-    /// Begins a work request, as long as possible without wrapping. Without room it ends where its frames would begin.
+    /// The size of the work request that is filled; `None` if it has no frame.
     #[inline(always)]
-    fn open(self, ring: &SendRing, space: Space) -> Self {
-        let wqebbs = (space.end.wrapping_sub(self.index) as usize).min(ring.extent().to_end(self.index));
-        let end = (wqebbs * (WQEBB / SEGMENT)).min(space.segments).max(HEADS);
-        Fill { next: HEADS as u32, end: end as u32, ..self }
+    fn size(&self, ring: &SendRing) -> Option<Size> {
+        let segments = ring.segments_before(self.index, self.segments.next);
+        (segments > HEADS).then(|| Size::of(segments))
     }
 
-    /// Whether the work request that is filled has a frame.
+    /// Completes the work request that is filled, and begins another one, if that has `least` segments for frames and
+    /// is in the same lap of the ring. Otherwise nothing changes.
     #[inline(always)]
-    fn has_frames(&self) -> bool {
-        self.next > HEADS as u32
+    fn go_on(&mut self, ring: &mut SendRing, space: Space, request: Each, least: usize) -> bool {
+        let Some(size) = self.size(ring) else { return false };
+        let index = self.index.wrapping_add(size.wqebbs.into());
+        let segments = space.most_segments(index, self.straight);
+        if segments < HEADS + least {
+            return false;
+        }
+        request.write_start(ring, self.index, size, WrFlags::empty());
+        let segments = ring.segments(index, HEADS, segments);
+        *self = Fill { index, last: self.index, count: self.count + 1, segments, ..*self };
+        true
     }
 
-    /// Whether the work request that is filled has room for `segments` segments more.
-    #[inline(always)]
-    fn has_room(&self, segments: usize) -> bool {
-        self.next as usize + segments <= self.end as usize
-    }
-
-    /// The size of the work request that is filled.
-    #[inline(always)]
-    fn size(&self) -> Size {
-        Size::of(self.next as usize)
-    }
-
-    /// Completes the work request that is filled, of at least one frame, and begins another one.
-    #[inline(always)]
-    fn go_on(self, ring: &mut SendRing, space: Space, request: Each) -> Self {
-        let size = self.size();
-        let control = request.write_start(ring, self.index, size, WrFlags::empty());
-        self.pass(size, control).open(ring, space)
+    /// As [`go_on`](Self::go_on), for any frame in place. `None` if there is no room.
+    // Of such a work request there are many frames: their loop needs the registers.
+    #[inline(never)]
+    fn another(self, ring: &mut SendRing, space: Space, request: Each) -> Option<Self> {
+        let size = self.size(ring)?;
+        let next = space.open(ring, self.index.wrapping_add(size.wqebbs.into()), [self.index, self.count + 1]);
+        if next.segments.are_full() {
+            return None;
+        }
+        request.write_start(ring, self.index, size, WrFlags::empty());
+        Some(next)
     }
 
     /// Adds the work requests to `batch`; the last one has a completion, if it is `signalled` or its flags say so.
     #[inline(always)]
     fn end<D: SendDoorbell>(self, batch: &mut SendBatch<'_, D, Frames>, request: Each, signalled: bool) {
         let flags = |end| if signalled { WrFlags::SIGNALLED } else { batch.wr_flags_to(request.flags(), || end) };
-        if self.has_frames() {
-            let size = self.size();
+        if let Some(size) = self.size(batch.ring) {
             let end = self.index.wrapping_add(size.wqebbs.into());
             let control = request.write_start(batch.ring, self.index, size, flags(end));
-            (batch.next, batch.last, batch.control) = (end, size.wqebbs, control);
-            batch.posted += self.count + 1;
+            batch.add_several(self.count + 1, end, size.wqebbs, control);
         } else if self.count != 0 {
-            let (flags, size) = (flags(self.index), Size::of(self.last_segments as usize));
-            // It may wrap.
-            batch.ring.write(self.last, size, request.request(flags), request.offloads(), ());
-            (batch.next, batch.last, batch.control) = (self.index, size.wqebbs, self.control);
-            batch.posted += self.count;
+            hint::cold_path();
+            let control = batch.ring.set_flags(self.last, flags(self.index));
+            batch.add_several(self.count, self.index, self.index.wrapping_sub(self.last) as u16, control);
         }
-    }
-
-    /// Goes on behind a work request.
-    #[inline(always)]
-    fn pass(self, size: Size, control: u64) -> Self {
-        let index = self.index.wrapping_add(size.wqebbs.into());
-        let (last, last_segments, count) = (self.index, size.segments as u32, self.count + 1);
-        Fill { control, index, next: HEADS as u32, end: self.end, last, last_segments, count }
     }
 }
 
@@ -464,10 +519,7 @@ pub struct FrameCopies<'b, 'a, D: SendDoorbell> {
     request: Each,
     /// Most bytes after the Ethernet header.
     longest_payload: usize,
-    /// `next` and `end` are kept beside it.
     fill: Fill,
-    next: usize,
-    end: usize,
 }
 
 impl<D: SendDoorbell> fmt::Debug for FrameCopies<'_, '_, D> {
@@ -485,74 +537,71 @@ impl<D: SendDoorbell> FrameCopies<'_, '_, D> {
     #[inline(always)]
     pub fn push(&mut self, frame: &[u8]) -> Result<(), PostError> {
         check_length(frame.len(), self.longest_payload)?;
-        let segments = segments_of(frame.len());
-        if self.next + segments > self.end {
-            let space = Space::of(self.batch);
-            let (fill, made) = make_room(self.batch.ring, space, self.request, self.filled(), frame);
-            (self.fill, self.next, self.end) = (fill, fill.next as usize, fill.end as usize);
-            match made {
-                Made::Room => {}
-                Made::Stored => return Ok(()),
-                Made::Full => return Err(Full.into()),
-                Made::TooLong => return Err(self.too_long(segments)),
+        let (segments, space) = (segments_of(frame.len()), Space::of(self.batch));
+        let fill = &mut self.fill;
+        if !fill.segments.have(segments) {
+            hint::cold_path();
+            if !fill.go_on(self.batch.ring, space, self.request, segments) {
+                let result;
+                (self.fill, result) = push_beyond(self.batch.ring, space, self.request, self.fill, frame);
+                return result;
             }
         }
-        let mut room = self.batch.ring.room(self.fill.index, true);
-        room.store_header(self.next, inline_header(frame.len()));
-        room.store_short(self.next, INLINE_HEADER, frame);
-        self.next += segments;
+        self.batch.ring.store_next_inline(&mut fill.segments.next, segments, inline_header(frame.len()), frame);
         Ok(())
-    }
-
-    /// How far the work request is filled.
-    #[inline(always)]
-    fn filled(&self) -> Fill {
-        Fill { next: self.next as u32, ..self.fill }
-    }
-
-    /// Why a frame of `given` segments cannot be sent.
-    #[cold]
-    fn too_long(&self, given: usize) -> PostError {
-        PostError::MultiPacketLength { given, most: self.batch.service.most_packets() }
     }
 
     /// Adds the work requests to the batch.
     #[inline(always)]
     pub fn end(self) {
-        self.filled().end(self.batch, self.request, false);
+        self.fill.end(self.batch, self.request, false);
     }
 }
 
-/// What [`make_room`] made.
-enum Made {
-    /// Room for the frame.
-    Room,
-    /// A work request of this frame alone, which wraps.
-    Stored,
-    /// Nothing: the ring is full, or no work request is as long.
-    Full,
-    TooLong,
-}
-
-/// Begins another work request, with room for `frame`.
+/// Stores `frame` behind those of `fill`, into another work request. It may wrap: then it has no other frame.
+#[cold]
 #[inline(never)]
-fn make_room(ring: &mut SendRing, space: Space, request: Each, mut fill: Fill, frame: &[u8]) -> (Fill, Made) {
-    let segments = segments_of(frame.len());
-    if HEADS + segments > space.segments {
-        return (fill, Made::TooLong);
+fn push_beyond(
+    ring: &mut SendRing,
+    space: Space,
+    request: Each,
+    fill: Fill,
+    frame: &[u8],
+) -> (Fill, Result<(), PostError>) {
+    let (segments, most) = (segments_of(frame.len()), space.segments);
+    let (size, filled) = (Size::of(HEADS + segments), fill.size(ring));
+    if size.segments > most {
+        return (fill, Err(PostError::MultiPacketLength { given: segments, most: most.saturating_sub(HEADS) }));
     }
-    if fill.has_frames() {
-        fill = fill.go_on(ring, space, request);
+    let index = fill.index.wrapping_add(filled.map_or(0, |filled| filled.wqebbs.into()));
+    if space.end.wrapping_sub(index) < size.wqebbs.into() {
+        return (fill, Err(Full.into()));
     }
-    if fill.has_room(segments) {
-        return (fill, Made::Room);
+    let mut before = [fill.last, fill.count];
+    if let Some(filled) = filled {
+        request.write_start(ring, fill.index, filled, WrFlags::empty());
+        before = [fill.index, fill.count + 1];
     }
-    let size = Size::of(HEADS + segments);
-    if space.end.wrapping_sub(fill.index) < size.wqebbs.into() {
-        return (fill, Made::Full);
+    let mut fill = space.open(ring, index, before);
+    if fill.segments.have(segments) {
+        ring.store_next_inline(&mut fill.segments.next, segments, inline_header(frame.len()), frame);
+    } else {
+        ring.write(index, size, request.request(WrFlags::empty()), request.offloads(), Inline(frame));
+        fill = space.open(ring, index.wrapping_add(size.wqebbs.into()), [index, fill.count + 1]);
     }
-    let control = ring.write(fill.index, size, request.request(WrFlags::empty()), request.offloads(), Inline(frame));
-    (fill.pass(size, control).open(ring, space), Made::Stored)
+    (fill, Ok(()))
+}
+
+/// Whether `take` takes all `items`. Four at a time, as a loop costs as much as a comparison.
+#[inline(always)]
+fn all_by_fours<T>(items: &[T], mut take: impl FnMut(&T) -> bool) -> bool {
+    let (fours, others) = items.as_chunks::<4>();
+    for [first, second, third, fourth] in fours {
+        if !(take(first) && take(second) && take(third) && take(fourth)) {
+            return false;
+        }
+    }
+    others.iter().all(take)
 }
 
 /// Whether a frame of `len` bytes can be sent, as in [`check_length`].
@@ -581,10 +630,7 @@ pub(in crate::queue) struct Pointing {
     /// Most bytes after the Ethernet header.
     longest_payload: usize,
     request: Each,
-    /// `next` is kept by `segments`.
     fill: Fill,
-    /// Those for the next frames of the work request that is filled.
-    segments: Segments,
 }
 
 impl Pointing {
@@ -602,9 +648,7 @@ impl Pointing {
         }
         let (request, fill) = (Each::new(wr_id, flags, batch.metadata), Fill::new(batch));
         let [element, _] = Elements::segment(&DataSegment { addr: 0, len: 0, lkey });
-        let (segments, longest_payload) =
-            (batch.ring.segments(fill.index, HEADS, fill.end as usize), batch.service.longest_payload());
-        Ok(Pointing { element, longest_payload, request, fill, segments })
+        Ok(Pointing { element, longest_payload: batch.service.longest_payload(), request, fill })
     }
 
     /// Adds the frame of `len` bytes at `addr`.
@@ -627,8 +671,11 @@ impl Pointing {
         addr: u64,
         len: usize,
     ) -> Result<(), PostError> {
-        self.make_room(batch)?;
-        batch.ring.store_next(&mut self.segments, Elements::with(self.element, addr, len as u32));
+        if self.fill.segments.are_full() {
+            hint::cold_path();
+            self.make_room(batch)?;
+        }
+        batch.ring.store_next(&mut self.fill.segments.next, Elements::with(self.element, addr, len as u32));
         Ok(())
     }
 
@@ -638,29 +685,16 @@ impl Pointing {
         &mut self,
         batch: &mut SendBatch<'_, D, Frames>,
     ) -> Result<usize, PostError> {
-        self.make_room(batch)?;
-        Ok(self.segments.left())
+        if self.fill.segments.are_full() {
+            self.make_room(batch)?;
+        }
+        Ok(self.fill.segments.left())
     }
 
-    /// Adds the frames of which `frames` tells address and length, at most as many as there is [`room`](Self::room)
-    /// for. `None` is no frame.
+    /// How many frames more the work request takes that is filled.
     #[inline(always)]
-    pub(in crate::queue) fn push_some<D: SendDoorbell>(
-        &mut self,
-        batch: &mut SendBatch<'_, D, Frames>,
-        mut frames: impl Iterator<Item = Option<(u64, usize)>>,
-    ) -> Result<(), PostError> {
-        // In registers.
-        let (mut segments, element, longest_payload) = (self.segments, self.element, self.longest_payload);
-        let result = frames.try_for_each(|frame| {
-            if let Some((addr, len)) = frame {
-                check_length(len, longest_payload)?;
-                batch.ring.store_next(&mut segments, Elements::with(element, addr, len as u32));
-            }
-            Ok(())
-        });
-        self.segments = segments;
-        result
+    pub(in crate::queue) fn room_now(&self) -> usize {
+        self.fill.segments.left()
     }
 
     /// Stores the next frames, at most as many as there is [`room`](Self::room) for, of at least `ETHERNET` and at most
@@ -670,13 +704,13 @@ impl Pointing {
         &self,
         batch: &'w mut SendBatch<'_, D, Frames>,
     ) -> FrameSegments<'w> {
-        FrameSegments { ring: batch.ring, segments: self.segments, element: self.element }
+        FrameSegments { ring: batch.ring, next: self.fill.segments.next, element: self.element }
     }
 
     /// Goes on after the frames that [`frames`](Self::frames) has stored.
     #[inline(always)]
-    pub(in crate::queue) fn go_on(&mut self, segments: Segments) {
-        self.segments = segments;
+    pub(in crate::queue) fn go_on(&mut self, next: NextSegment) {
+        self.fill.segments.next = next;
     }
 
     /// Most bytes of a frame.
@@ -685,34 +719,24 @@ impl Pointing {
         ETHERNET + self.longest_payload
     }
 
-    /// Begins another work request, if that which is filled has no room.
+    /// Begins another work request.
     #[inline(always)]
-    fn make_room<D: SendDoorbell>(&mut self, batch: &mut SendBatch<'_, D, Frames>) -> Result<(), PostError> {
-        if self.segments.is_full() {
-            let (fill, has_room) = next_request(batch.ring, Space::of(batch), self.request, self.filled());
-            (self.fill, self.segments) = (fill, batch.ring.segments(fill.index, HEADS, fill.end as usize));
-            has_room?;
-        }
+    fn make_room<D: SendDoorbell>(&mut self, batch: &mut SendBatch<'_, D, Frames>) -> Result<(), Full> {
+        self.fill = self.fill.another(batch.ring, Space::of(batch), self.request).ok_or(Full)?;
         Ok(())
-    }
-
-    /// How far the work request is filled.
-    #[inline(always)]
-    fn filled(&self) -> Fill {
-        Fill { next: self.fill.end - self.segments.left() as u32, ..self.fill }
     }
 
     /// Adds the work requests to `batch`; the last one has a completion, if it is `signalled` or its flags say so.
     #[inline(always)]
     pub(in crate::queue) fn end<D: SendDoorbell>(self, batch: &mut SendBatch<'_, D, Frames>, signalled: bool) {
-        self.filled().end(batch, self.request, signalled);
+        self.fill.end(batch, self.request, signalled);
     }
 }
 
 /// Segments of frames that are sent in place, stored one after the other.
 pub(in crate::queue) struct FrameSegments<'w> {
     ring: &'w mut SendRing,
-    segments: Segments,
+    next: NextSegment,
     element: u64,
 }
 
@@ -720,23 +744,14 @@ impl FrameSegments<'_> {
     /// Stores the segment of a frame of `len` bytes at `addr`, for which there is room.
     #[inline(always)]
     pub(in crate::queue) fn push(&mut self, addr: u64, len: u32) {
-        self.ring.store_next(&mut self.segments, Elements::with(self.element, addr, len));
+        self.ring.store_next(&mut self.next, Elements::with(self.element, addr, len));
     }
 
-    /// Those that are not stored.
+    /// The first one that is not stored.
     #[inline(always)]
-    pub(in crate::queue) fn left(self) -> Segments {
-        self.segments
+    pub(in crate::queue) fn next(self) -> NextSegment {
+        self.next
     }
-}
-
-/// Begins another work request of frames in place, if there is room for one.
-#[inline(never)]
-fn next_request(ring: &mut SendRing, space: Space, request: Each, mut fill: Fill) -> (Fill, Result<(), Full>) {
-    if fill.has_frames() {
-        fill = fill.go_on(ring, space, request);
-    }
-    (fill, if fill.end > HEADS as u32 { Ok(()) } else { Err(Full) })
 }
 
 /// Frames that are sent from where they are: see [`SendBatch::pointers`]. Dropped without [`end`](Self::end), none of

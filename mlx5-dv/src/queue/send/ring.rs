@@ -101,19 +101,44 @@ impl SendRing {
         // WQEBB all the same.
         let next = unsafe { self.base.add(start).cast::<[u64; 2]>() };
         // SAFETY: as above.
-        Segments { next, end: unsafe { next.add(count) } }
+        Segments { next: NextSegment(next), end: unsafe { next.add(count) } }
     }
 
-    /// Stores the next of `segments`, which are of this ring and not full.
+    /// Stores segment `next`, which is of this ring and not the end of a WQE, and goes on.
     #[inline(always)]
-    pub(super) fn store_next(&mut self, segments: &mut Segments, segment: [u64; 2]) {
-        debug_assert!(!segments.is_full(), "a segment beyond the WQE");
+    pub(super) fn store_next(&mut self, next: &mut NextSegment, segment: [u64; 2]) {
         // SAFETY: inside the ring, and aligned; nobody in this process has a reference to it (the borrow of `blocks`
-        // excludes `&mut self`). The next one is at most their end.
+        // excludes `&mut self`). The next one is at most the WQE's end.
         unsafe {
-            segments.next.write(segment);
-            segments.next = segments.next.add(1);
+            next.0.write(segment);
+            next.0 = next.0.add(1);
         }
+    }
+
+    /// As [`store_next`](Self::store_next): `header` and the bytes of a frame, in the `count` segments that they need.
+    #[inline(always)]
+    pub(super) fn store_next_inline(
+        &mut self,
+        next: &mut NextSegment,
+        count: usize,
+        header: [u8; INLINE_HEADER],
+        frame: &[u8],
+    ) {
+        debug_assert!(INLINE_HEADER + frame.len() <= count * SEGMENT, "{} bytes in {count} segments", frame.len());
+        let start = next.0.cast::<u8>();
+        // SAFETY: as for `store_next`, for all `count` segments; no reference to `frame` is one to the ring.
+        unsafe {
+            start.cast().write(header);
+            copy_short(start.add(INLINE_HEADER), frame);
+            next.0 = next.0.add(count);
+        }
+    }
+
+    /// Segments of the WQE at `index`, which does not wrap, before `next`.
+    #[inline(always)]
+    pub(super) fn segments_before(&self, index: u32, next: NextSegment) -> usize {
+        let start = self.base.as_ptr() as usize + self.extent.offset(index);
+        (next.0.as_ptr() as usize - start) / SEGMENT
     }
 
     /// The blocks of the WQE at `index`, if it does not wrap; otherwise empty.
@@ -207,24 +232,34 @@ impl Drop for SendRing {
     }
 }
 
-/// Segments of a WQE that are stored one after the other, by [`SendRing::store_next`].
+/// Segments of a WQE that are stored one after the other.
 #[derive(Clone, Copy)]
 pub(in crate::queue) struct Segments {
-    next: NonNull<[u64; 2]>,
+    pub(super) next: NextSegment,
     end: NonNull<[u64; 2]>,
 }
 
+/// The segment of a WQE that is [stored](SendRing::store_next) next.
+#[derive(Clone, Copy)]
+pub(in crate::queue) struct NextSegment(NonNull<[u64; 2]>);
+
 impl Segments {
+    /// Whether `count` are not stored.
+    #[inline(always)]
+    pub(super) fn have(&self, count: usize) -> bool {
+        self.next.0.as_ptr() as usize + count * SEGMENT <= self.end.as_ptr() as usize
+    }
+
     /// Whether all are stored.
     #[inline(always)]
-    pub(super) fn is_full(&self) -> bool {
-        self.next == self.end
+    pub(super) fn are_full(&self) -> bool {
+        self.next.0 == self.end
     }
 
     /// Number of those that are not stored.
     #[inline(always)]
     pub(super) fn left(&self) -> usize {
-        (self.end.as_ptr() as usize - self.next.as_ptr() as usize) / SEGMENT
+        (self.end.as_ptr() as usize - self.next.0.as_ptr() as usize) / SEGMENT
     }
 }
 
@@ -264,15 +299,9 @@ impl Extent {
         self.place(index) * WQEBB
     }
 
-    /// Number of WQEBBs from `index` to the ring's end.
-    #[inline(always)]
-    pub(super) fn to_end(self, index: u32) -> usize {
-        self.capacity() - self.place(index)
-    }
-
     /// The first index from `index` on that is `end`, which has no room, or is in the next lap.
     #[inline(always)]
-    fn straight(self, index: u32, end: u32) -> u32 {
+    pub(super) fn straight(self, index: u32, end: u32) -> u32 {
         let next_lap = (index | self.mask).wrapping_add(1);
         let [room, lap] = [end, next_lap].map(|end| end.wrapping_sub(index));
         index.wrapping_add(room.min(lap))
@@ -365,6 +394,47 @@ impl Room<'_> {
         }
     }
 
+    /// Whether the WQE is known not to wrap.
+    #[inline(always)]
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// As [`remember`](Self::remember), of a WQE that does not wrap and most often has many WQEBBs, 16 at most.
+    #[inline(always)]
+    pub(super) fn remember_many(&mut self, wr_id: u64, wqebbs: u16) {
+        let (index, entries) = (self.index, self.entries);
+        debug_assert!(entries.extent.whole(index, wqebbs) && (1..=16).contains(&wqebbs), "{wqebbs} WQEBBs at {index}");
+        let (lengths, count) = (entries.length(index), usize::from(wqebbs));
+        // SAFETY: as for `remember`. Each write is inside the `count` bytes of these WQEBBs, and they cover all.
+        unsafe {
+            entries.wr_id(index).write(wr_id);
+            match count {
+                8.. => {
+                    lengths.cast::<u64>().write_unaligned(u64::from(wqebbs).to_le());
+                    if count > 8 {
+                        lengths.add(count - 8).cast::<u64>().write_unaligned(0);
+                    }
+                }
+                4.. => {
+                    lengths.cast::<u32>().write_unaligned(u32::from(wqebbs).to_le());
+                    if count > 4 {
+                        lengths.add(count - 4).cast::<u32>().write_unaligned(0);
+                    }
+                }
+                _ => {
+                    lengths.write(wqebbs as u8);
+                    if count > 1 {
+                        lengths.add(1).write(0);
+                    }
+                    if count > 2 {
+                        lengths.add(2).write(0);
+                    }
+                }
+            }
+        }
+    }
+
     /// Offset of segment `segment`: a multiple of 16 inside the ring.
     #[inline(always)]
     fn place(&self, segment: usize) -> usize {
@@ -387,28 +457,17 @@ impl Room<'_> {
         }
     }
 
+    /// Segment `segment`, as it was stored.
+    pub(super) fn load(&self, segment: usize) -> [u64; 2] {
+        // SAFETY: as for `store`. The card only reads it.
+        unsafe { self.base.add(self.place(segment)).cast::<[u64; 2]>().read() }
+    }
+
     /// Stores the header of inline data at the start of segment `segment`.
     #[inline(always)]
     pub(super) fn store_header(&mut self, segment: usize, header: [u8; INLINE_HEADER]) {
         // SAFETY: a segment is inside the ring; nobody in this process has a reference to it.
         unsafe { self.base.add(self.place(segment)).cast().write(header) }
-    }
-
-    /// As [`store_bytes`](Self::store_bytes), for `data` of which most has 32 to 64 bytes: that needs no call.
-    #[inline(always)]
-    pub(super) fn store_short(&mut self, segment: usize, at: usize, data: &[u8]) {
-        const HALF: usize = 32;
-        match (data.first_chunk::<HALF>(), data.last_chunk::<HALF>()) {
-            (Some(first), Some(last)) if data.len() <= 2 * HALF && self.whole => {
-                let start = self.place(segment) + at;
-                // SAFETY: as there, of a WQE that does not wrap. The halves overlap, and cover the data exactly.
-                unsafe {
-                    self.base.add(start).cast::<[u8; HALF]>().write_unaligned(*first);
-                    self.base.add(start + data.len() - HALF).cast::<[u8; HALF]>().write_unaligned(*last);
-                }
-            }
-            _ => self.store_bytes(segment, at, data),
-        }
     }
 
     /// As [`store_bytes`](Self::store_bytes), of `len` bytes: `copy` copies those from its first argument on to its
@@ -442,6 +501,25 @@ impl Room<'_> {
     }
 }
 
+/// Copies `data`, of which most has 32 to 64 bytes: that needs no call.
+///
+/// # Safety
+/// As many bytes at `start` may be written, and do not overlap `data`.
+#[inline(always)]
+unsafe fn copy_short(start: NonNull<u8>, data: &[u8]) {
+    const HALF: usize = 32;
+    // SAFETY: by this function's contract. The halves overlap, and cover the data exactly.
+    unsafe {
+        match (data.first_chunk::<HALF>(), data.last_chunk::<HALF>()) {
+            (Some(first), Some(last)) if data.len() <= 2 * HALF => {
+                start.cast::<[u8; HALF]>().write_unaligned(*first);
+                start.add(data.len() - HALF).cast::<[u8; HALF]>().write_unaligned(*last);
+            }
+            _ => start.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()),
+        }
+    }
+}
+
 /// Clears `len` bytes, most often less than 16: for these a call of memset would cost more than all else.
 ///
 /// # Safety
@@ -456,7 +534,11 @@ unsafe fn clear(bytes: NonNull<u8>, len: usize) {
                 bytes.cast::<u64>().write_unaligned(0);
                 bytes.add(len - HALF).cast::<u64>().write_unaligned(0);
             }
-            0..HALF => (0..len).for_each(|at| bytes.add(at).write_volatile(0)),
+            4..HALF => {
+                bytes.cast::<u32>().write_unaligned(0);
+                bytes.add(len - 4).cast::<u32>().write_unaligned(0);
+            }
+            0..4 => (0..len).for_each(|at| bytes.add(at).write_volatile(0)),
             _ => bytes.write_bytes(0, len),
         }
     }

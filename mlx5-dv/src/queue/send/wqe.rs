@@ -45,6 +45,8 @@ pub(crate) struct Request {
 pub trait Head {
     /// Whether the WQE is checked as for a [`Payload::LONG`].
     const LONG: bool = false;
+    /// Whether the WQE most often has many WQEBBs.
+    const MANY: bool = false;
     /// `opmod` of the control segment.
     const OPMOD: u8 = 0;
     /// Number of segments.
@@ -93,6 +95,7 @@ impl Head for RemoteAddress {
 /// One head after the other.
 impl<A: Head, B: Head> Head for (A, B) {
     const LONG: bool = A::LONG || B::LONG;
+    const MANY: bool = A::MANY || B::MANY;
     const OPMOD: u8 = A::OPMOD | B::OPMOD;
 
     #[inline(always)]
@@ -191,6 +194,15 @@ impl Elements<'_> {
         let mut segment = DataSeg::ZERO;
         segment.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
         zerocopy::transmute!(segment)
+    }
+
+    /// As [`segment`](Self::segment), with fewer instructions where the element is in memory.
+    #[inline(always)]
+    pub(super) fn segment_of_memory(element: &DataSegment) -> [u64; 2] {
+        let [addr, len_and_key]: [u64; 2] = zerocopy::transmute!(*element);
+        // Both halves are swapped, but not with each other.
+        let first = if cfg!(target_endian = "little") { len_and_key.swap_bytes().rotate_left(32) } else { len_and_key };
+        [first, addr.to_be()]
     }
 
     /// The segment of `len` bytes at `addr`, whose key is that of `empty`: the start of a segment of no bytes.
@@ -389,6 +401,15 @@ impl SendRing {
         Some((end, start.control[0]))
     }
 
+    /// Gives the WQE at `index` these flags: it was written without any, and is not posted. Returns its first eight
+    /// bytes.
+    pub(super) fn set_flags(&mut self, index: u32, wr_flags: WrFlags) -> u64 {
+        let mut room = self.room(index, true);
+        let [first, second] = room.load(0);
+        room.store(0, [first, second | flags(wr_flags)]);
+        first
+    }
+
     /// How the WQE at `index` starts.
     #[inline(always)]
     fn start<H: Head>(&self, index: u32, size: Size, request: Request, head: &H) -> Start {
@@ -410,7 +431,7 @@ struct Start {
 /// Stores a WQE.
 // The ring remembers it here, where the compiler may know whether it wraps.
 #[inline(always)]
-fn fill(mut room: Room<'_>, start: Start, head: impl Head, payload: impl Payload) {
+fn fill<H: Head>(mut room: Room<'_>, start: Start, head: H, payload: impl Payload) {
     // The control segment last: its two words need fewer registers than what the others are made of. Long heads are
     // copied from memory, and need none.
     let is_long = head.segments() > 2;
@@ -422,7 +443,11 @@ fn fill(mut room: Room<'_>, start: Start, head: impl Head, payload: impl Payload
     if !is_long {
         room.store(0, start.control);
     }
-    room.remember(start.wr_id, start.wqebbs);
+    if H::MANY && room.is_whole() {
+        room.remember_many(start.wr_id, start.wqebbs);
+    } else {
+        room.remember(start.wr_id, start.wqebbs);
+    }
 }
 
 /// As [`fill`], for a WQE that wraps.
