@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mlx5_dv::objects::{AccessFlags, FrameSource, MemoryRegion, Pd, Strides};
+use mlx5_dv::objects::{AccessFlags, Compression, FrameSource, MemoryRegion, Pd, Strides};
 use mlx5_dv::queue::PostError;
 use mlx5_dv::queue::ethernet::{
-    EthernetOptions, ForwardError, Forwarder, FrameFlags, Packet, StridingOptions, StridingQueue,
+    EthernetOptions, ForwardError, Forwarder, FrameFlags, Packet, Receives, StridingOptions, StridingQueue,
 };
 use mlx5_dv::{Device, Mac};
 use mlx5_open::Sim;
@@ -221,8 +221,12 @@ pub fn reflected(buffers: u32) -> (Sim, EthernetEnd, Reflector) {
 
 /// A frame to the reflector, and what comes back.
 fn there_and_back(here: &EthernetEnd, there: &Reflector, number: usize, len: usize) -> [Vec<u8>; 2] {
+    to_and_fro(here, there.receiver.device().mac(), number, len)
+}
+
+/// A frame to `mac`, and what comes back.
+fn to_and_fro(here: &EthernetEnd, mac: Mac, number: usize, len: usize) -> [Vec<u8>; 2] {
     let payload: Vec<u8> = (14..len).map(|at| (at * 7 + number * 5) as u8).collect();
-    let mac = there.receiver.device().mac();
     let back = [&here.device.mac().0[..], &mac.0, &[0x88, 0xb5], &payload].concat();
     [here.frame(mac, &payload), back]
 }
@@ -363,6 +367,61 @@ fn a_full_ring_is_no_error_where_there_is_no_frame() {
     }
     assert_eq!(here.heard(), frames[14][1]);
     end_in_peace(&sim, (here, there));
+}
+
+/// Whichever frame is the first without room: the last one of its buffer, and such as are polled one by one.
+#[test]
+fn a_full_ring_loses_no_frame() {
+    fn go_round<C: Receives>(sim: &Sim, mut receiver: StridingQueue<C>, what: &str) {
+        let mut here = EthernetEnd::listening(sim, 0, EthernetOptions::default());
+        receiver.listen(&[]).unwrap();
+        // Sixteen segments, two of them for what all frames share.
+        let mut forwarder = Forwarder::new(&receiver, 4).unwrap();
+        for (round, count) in (0..8).flat_map(|before| [before, 20]).enumerate() {
+            let frames: Vec<_> =
+                (0..count).map(|number| to_and_fro(&here, receiver.device().mac(), round + number, 60)).collect();
+            here.post(count);
+            frames.iter().for_each(|[frame, _]| here.send(frame));
+            let (deadline, mut sent) = (Instant::now() + SOON, 0);
+            while sent < count {
+                assert!(Instant::now() < deadline, "{what}, round {round}: {sent} of {count} frames came");
+                let mut batch = forwarder.batch(FrameFlags::empty()).unwrap();
+                let mut refused = 0;
+                while refused < 3 && Instant::now() < deadline {
+                    let mut keep = |frame: &mut [u8]| {
+                        sent += 1;
+                        back(frame)
+                    };
+                    let result = match refused {
+                        2 => receiver.burst(8).map(|burst| batch.push_each(burst, keep)).unwrap().map_err(Into::into),
+                        _ => batch.forward(&mut receiver, 8, &mut keep),
+                    };
+                    match result {
+                        Ok(0) => break,
+                        Ok(_) => {}
+                        Err(ForwardError::Post(PostError::Full(_))) => refused += 1,
+                        Err(other) => panic!("{what}, round {round}: {other}"),
+                    }
+                }
+                batch.ring();
+            }
+            for [_, back] in &frames {
+                assert_eq!(here.heard(), *back, "{what}, round {round}");
+            }
+        }
+    }
+    for form in [None, Some(Compression::Checksum), Some(Compression::ChecksumStride)] {
+        let sim = Sim::builder().functions(2).profile(of_small_strides()).build().unwrap();
+        let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
+        let mut options = StridingOptions::default();
+        // Enough for all frames of two rounds, as buffers come back only when the queue is used.
+        (options.strides, options.posted, options.spare) = (Strides::new(64, 8), 16, 0);
+        match form {
+            Some(form) => go_round(&sim, StridingQueue::compressed(&pd, options, form).unwrap(), &format!("{form:?}")),
+            None => go_round(&sim, StridingQueue::new(&pd, options).unwrap(), "plain"),
+        }
+        assert_eq!(sim.violations(), []);
+    }
 }
 
 #[test]

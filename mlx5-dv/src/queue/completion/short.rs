@@ -1,4 +1,5 @@
-//! Received frames of one stride each, one behind the other: what their completions say is known but for the lengths.
+//! Received frames of a buffer, one behind the other. Most have one stride each: then what their completions say is
+//! known but for the lengths.
 
 #[cfg(not(target_arch = "x86_64"))]
 use std::ptr::NonNull;
@@ -93,9 +94,9 @@ impl Run {
         self.start += count * self.stride;
     }
 
-    /// Takes the packet of a completion of this queue that succeeded: where it is in the buffer. `None`
-    /// for whatever has to be looked at more closely by [`StridingReceiveQueue::take`]: one outside the strides, or not
-    /// where it is expected, the last of the buffer, and no packet at all. Nothing changes then.
+    /// Takes the packet of a completion of this queue that succeeded: where it is in the buffer. `None` for whatever
+    /// the receive queue itself has to look at: one outside the strides, or not where it is expected, the last of the
+    /// buffer, and no packet at all. Nothing changes then.
     #[inline(always)]
     pub(in crate::queue) fn take(&mut self, received: Received) -> Option<Place> {
         const FILLER: u32 = 1 << 15;
@@ -311,7 +312,7 @@ impl Whole {
         Some((start as usize, len))
     }
 
-    /// The same, which began with the least length 1, for lengths from `least` to `longest` only.
+    /// Of one whose least length is 1: for lengths from `least`, at least 1, to `longest` only.
     #[inline(always)]
     pub(super) fn between(self, [least, longest]: [u32; 2]) -> Self {
         let lengths = (self.lengths.min(longest.into()) + 1).saturating_sub(least.into());

@@ -452,7 +452,7 @@ impl ForwardBatch<'_> {
             let left = most - count;
             let some = self.forward_short(receiver, left, &mut keep);
             count += some;
-            // A few, the last frame of a buffer, the first of another one, and long ones.
+            // The last frame of a buffer, the first of another one, and long ones.
             if some == 0 {
                 let burst = receiver.burst(if left < MANY { left } else { 1 })?;
                 let before = count;

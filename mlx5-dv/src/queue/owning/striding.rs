@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::hint;
 use std::io;
 use std::iter;
 use std::ops::{Deref, Range};
@@ -198,6 +199,12 @@ pub struct Packet {
 }
 
 impl Packet {
+    /// First byte and length.
+    fn bytes(&self) -> Lent {
+        // SAFETY: `StridingReceiveQueue::take` checked that the bytes lie in the slab's buffer.
+        (unsafe { self.slab.bytes.add(self.at as usize) }, self.len as usize)
+    }
+
     /// Its completion: what the card found out about it, flow tag, timestamp.
     /// [`Completion::byte_len`](crate::queue::Completion::byte_len) counts strides, too: the length is that of the
     /// slice.
@@ -264,6 +271,8 @@ pub struct StridingQueue<C: Receives = CompletionQueue> {
     joins: bool,
     /// Where the frames of a burst are.
     places: Box<[Place; MOST]>,
+    /// The next frame, if its completion was polled for a burst that has not taken it.
+    left: Option<Packet>,
     /// Buffers that are not posted, by index. Some may still be held by packets.
     spent: VecDeque<u32>,
 }
@@ -325,8 +334,19 @@ impl<C: Receives> StridingQueue<C> {
         };
         let slabs = (0..count).map(slab).collect::<Result<Vec<_>, Error>>()?.into_boxed_slice();
         let spent = VecDeque::with_capacity(count);
-        let mut queue =
-            StridingQueue { listening: None, receive: None, tir, rq, cq, slabs, memory, joins, places, spent };
+        let mut queue = StridingQueue {
+            listening: None,
+            receive: None,
+            tir,
+            rq,
+            cq,
+            slabs,
+            memory,
+            joins,
+            places,
+            left: None,
+            spent,
+        };
         queue.start()?;
         Ok(queue)
     }
@@ -339,6 +359,7 @@ impl<C: Receives> StridingQueue<C> {
             receive.without_runs();
         }
         self.receive = Some(receive);
+        self.left = None;
         self.spent.clear();
         self.spent.extend(0..self.slabs.len() as u32);
         self.refill();
@@ -418,6 +439,10 @@ impl<C: Receives> StridingQueue<C> {
     /// [`PacketError::Work`], [`PacketError::Retire`].
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Packet>, PacketError> {
+        if self.left.is_some() {
+            hint::cold_path();
+            return Ok(self.left.take());
+        }
         let mut next = None;
         self.poll_run(1, |packet| next = Some(packet));
         if next.is_some() { Ok(next) } else { self.poll_other() }
@@ -432,6 +457,10 @@ impl<C: Receives> StridingQueue<C> {
     pub fn poll_into(&mut self, packets: &mut Vec<Packet>, most: usize) -> Result<usize, PacketError> {
         let before = packets.len();
         let end = before.saturating_add(most);
+        if self.left.is_some() && most != 0 {
+            hint::cold_path();
+            packets.extend(self.left.take());
+        }
         while packets.len() < end {
             self.poll_run(end - packets.len(), |packet| packets.push(packet));
             if packets.len() < end {
@@ -442,7 +471,7 @@ impl<C: Receives> StridingQueue<C> {
         Ok(packets.len() - before)
     }
 
-    /// Passes to `keep` the next frames that [`Run`] is for, at most `most`.
+    /// Passes to `keep` the next frames that a `Run` is for, at most `most`.
     #[inline(always)]
     fn poll_run(&mut self, most: usize, mut keep: impl FnMut(Packet)) {
         let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else { return };
@@ -461,8 +490,8 @@ impl<C: Receives> StridingQueue<C> {
     }
 
     /// Takes the next frames, at most `most`, as far as each has one stride and from `least` to `longest` bytes, and is
-    /// not the last one of its buffer; none if `want` rejects the buffer's address. Passes them to `take`, each with
-    /// what `want` returned and its offset in the buffer. Returns how many there were.
+    /// not the last one of its buffer; none if `want` rejects the buffer's address, or a burst has left one. Passes
+    /// them to `take`, each with what `want` returned and its offset in the buffer. Returns how many there were.
     #[inline(always)]
     pub(super) fn take_short<T>(
         &mut self,
@@ -471,6 +500,9 @@ impl<C: Receives> StridingQueue<C> {
         want: impl FnOnce(usize) -> Option<T>,
         mut take: impl FnMut(&T, usize, &mut [u8]),
     ) -> usize {
+        if self.left.is_some() {
+            return 0;
+        }
         let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else { return 0 };
         let mut run = oldest.run();
         let (bytes, short) = (slab.bytes, run.short(least, longest));
@@ -517,10 +549,11 @@ impl<C: Receives> StridingQueue<C> {
 
     /// Frames that are there, or come meanwhile, at most `most` and 64, each a slice. They are lent until the queue is
     /// used again, and may be changed: this costs less than [`Packet`]s, and tells nothing but their bytes. A burst
-    /// ends with its buffer, so there may be more in the next one; so it does after each frame where completions are
-    /// compressed in a form without stride index, or the card joins segments. If it is empty, there was none.
+    /// ends with its buffer, with a lap of the completion queue, and with a block of compressed completions, so there
+    /// may be more in the next one; so it does after each frame where completions are compressed in a form without
+    /// stride index, or the card joins segments. If it is empty, there was none.
     ///
-    /// Frames of a burst that are not taken are in the next one; but where its first one ends a buffer, that is taken.
+    /// Frames of a burst that are not taken come again.
     ///
     /// ```compile_fail,E0499
     /// fn two(queue: &mut mlx5_dv::queue::ethernet::StridingQueue) -> Option<(&mut [u8], &mut [u8])> {
@@ -536,7 +569,7 @@ impl<C: Receives> StridingQueue<C> {
     pub fn burst(&mut self, most: usize) -> Result<Burst<'_, C>, PacketError> {
         // Nothing of what was lent before is still in use.
         self.refill_if_due();
-        let (bytes, mut others) = self.ahead(most);
+        let (bytes, mut others) = self.ahead(if self.left.is_none() { most } else { 0 });
         let first = others.next(&self.places).map(|(at, len)| {
             // SAFETY: `Ahead` checked that the bytes lie in this buffer.
             (unsafe { bytes.add(at) }, len as usize)
@@ -545,8 +578,8 @@ impl<C: Receives> StridingQueue<C> {
             Some(first) => (Some(first), bytes, others, 1),
             None => self.other(most)?,
         };
-        let StridingQueue { receive, cq, places, .. } = self;
-        Ok(Burst { receive, cq, first, bytes, others, places, taken })
+        let StridingQueue { receive, cq, places, left, .. } = self;
+        Ok(Burst { receive, cq, left, first, bytes, others, places, taken })
     }
 
     /// The first byte of the oldest buffer, and its next frames, at most `most`.
@@ -558,36 +591,17 @@ impl<C: Receives> StridingQueue<C> {
         (slab.bytes, self.cq.ahead(&mut self.places[..most.min(MOST)], oldest))
     }
 
-    /// The next frame, of which [`Run::take`] knows nothing, if there is one: the first byte, and the length. With it,
-    /// the buffer of those behind it, these, and that none of them is taken.
+    /// The next frame, which was left or of which no `Run` knows, if there is one: the first byte, and the length. It
+    /// is kept until it is taken. With it, the buffer of those behind it, these, and that none of them is taken.
     #[cold]
     #[inline(never)]
     fn other(&mut self, most: usize) -> Result<Parts<C::Ahead>, PacketError> {
-        let first = if most == 0 { None } else { self.poll_lent()? };
-        let left = if first.is_some() { most - 1 } else { 0 };
-        let (bytes, others) = self.ahead(left);
-        Ok((first, bytes, others, 0))
-    }
-
-    /// As [`poll`](Self::poll), of a frame that is lent.
-    fn poll_lent(&mut self) -> Result<Option<Lent>, PacketError> {
-        for _ in 0..MOST_SKIPPED {
-            let Some(result) = self.cq.poll() else { break };
-            let Some(receive) = &mut self.receive else { continue };
-            let strided = receive.take(&result)?;
-            if strided.is_last {
-                self.spent.push_back(strided.wr_id as u32);
-            }
-            let completion = result?;
-            if let (Some(slab), Some(bytes)) = (self.slabs.get(strided.wr_id as usize), strided.packet) {
-                if let Some(joined) = completion.joined() {
-                    slab.update_headers(&joined, &bytes);
-                }
-                // SAFETY: `take` checked that the bytes lie in the slab's buffer.
-                return Ok(Some((unsafe { slab.bytes.add(bytes.start) }, bytes.len())));
-            }
+        if most != 0 && self.left.is_none() {
+            self.left = self.poll_other()?;
         }
-        Ok(None)
+        let first = self.left.as_ref().filter(|_| most != 0).map(Packet::bytes);
+        let (bytes, others) = self.ahead(if first.is_some() { most - 1 } else { 0 });
+        Ok((first, bytes, others, 0))
     }
 
     /// Waits for the next frame: polls, then sleeps if [`StridingOptions::events`] is set.
@@ -655,16 +669,25 @@ fn oldest_of<'a>(
 /// First byte and length of a frame that is lent.
 type Lent = (NonNull<u8>, usize);
 
+/// Drops a frame that was left, and is taken now.
+#[cold]
+#[inline(never)]
+fn is_taken(left: &mut Option<Packet>) {
+    *left = None;
+}
+
 /// The parts of a [`Burst`]: the first frame, the buffer of the others, these, and how many of that buffer were taken.
 type Parts<A> = (Option<Lent>, NonNull<u8>, A, u32);
 
-/// Of fewer frames, those are taken by one burst that are not of one stride each.
+/// With fewer frames to go, a batch takes by one burst whatever is not one of many of one stride each.
 pub(super) const MANY: usize = 8;
 
 /// Frames of a [`StridingQueue`]: see [`StridingQueue::burst`].
 pub struct Burst<'a, C: Receives> {
     receive: &'a mut Option<StridingReceiveQueue>,
     cq: &'a mut C,
+    /// The first frame, if its completion is polled already.
+    left: &'a mut Option<Packet>,
     /// The next frame, if it is known already: it may be in another buffer than the others.
     first: Option<Lent>,
     /// Buffer of the others.
@@ -682,7 +705,7 @@ impl<C: Receives> fmt::Debug for Burst<'_, C> {
 }
 
 impl<'a, C: Receives> Burst<'a, C> {
-    /// Number of frames that are left. More may come meanwhile.
+    /// Number of frames that are left. More may come meanwhile, so it is counted anew at each call.
     pub fn len(&self) -> usize {
         let mut others = self.others.clone();
         usize::from(self.first.is_some()) + iter::from_fn(|| others.next(self.places)).count()
@@ -717,7 +740,7 @@ impl<'a, C: Receives> Burst<'a, C> {
         self.first.is_none() && self.others.is_over()
     }
 
-    /// Whether none is left.
+    /// Whether none is left. More may come meanwhile.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.first.is_none() && self.others.clone().next(self.places).is_none()
@@ -748,7 +771,13 @@ impl<C: Receives> Drop for Burst<'_, C> {
     #[inline(always)]
     fn drop(&mut self) {
         // No other was taken before the first one.
-        if self.taken == 0 || self.first.is_some() {
+        if self.first.is_some() {
+            return;
+        }
+        if self.left.is_some() {
+            is_taken(self.left);
+        }
+        if self.taken == 0 {
             return;
         }
         if let Some(receive) = &mut self.receive {

@@ -208,7 +208,7 @@ impl StridingReceiveQueue {
 }
 
 impl StridingReceiveQueue {
-    /// The `wr_id` of the oldest buffer, and the buffer; [`NO_RUN`] if the card has none.
+    /// The `wr_id` of the oldest buffer, and the buffer; [`NO_RUN`] if the card has none, or no runs are wanted.
     #[inline(always)]
     pub(in crate::queue) fn oldest(&self) -> (u64, Oldest<'_>) {
         (self.ring.open, Oldest { strides: &self.ring.strides, used: self.ring.used })

@@ -53,7 +53,8 @@ struct Pointers<'a> {
 }
 
 impl Pointers<'_> {
-    /// Stores the frames to the next `segments`, if each has a length that can be sent. Otherwise some are stored.
+    /// Stores the frames from segment `next` on, for which there is room, if each has a length that can be sent.
+    /// Otherwise some are stored.
     #[inline(always)]
     fn store_next(&self, ring: &mut SendRing, mut next: NextSegment) -> bool {
         let longest = self.queue.longest_payload() as u32;
@@ -446,7 +447,7 @@ struct Fill {
     /// Work requests before it, and WQEBB of the last one: it is written, without a completion.
     count: u32,
     last: u32,
-    /// The first WQEBB from there on that has no room, or is in the next lap of the ring.
+    /// The first WQEBB from `index` on that has no room, or is in the next lap of the ring.
     straight: u32,
     /// The segments for its next frames.
     segments: Segments,

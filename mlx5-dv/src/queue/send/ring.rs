@@ -101,7 +101,7 @@ impl SendRing {
         // WQEBB all the same.
         let next = unsafe { self.base.add(start).cast::<[u64; 2]>() };
         // SAFETY: as above.
-        Segments { next: NextSegment(next), end: unsafe { next.add(count) } }
+        Segments { next: NextSegment(next), end: NextSegment(unsafe { next.add(count) }) }
     }
 
     /// Stores segment `next`, which is of this ring and not the end of a WQE, and goes on.
@@ -236,30 +236,33 @@ impl Drop for SendRing {
 #[derive(Clone, Copy)]
 pub(in crate::queue) struct Segments {
     pub(super) next: NextSegment,
-    end: NonNull<[u64; 2]>,
+    end: NextSegment,
 }
 
 /// The segment of a WQE that is [stored](SendRing::store_next) next.
 #[derive(Clone, Copy)]
 pub(in crate::queue) struct NextSegment(NonNull<[u64; 2]>);
 
+// SAFETY: only who has the ring stores to it, and that can be sent.
+unsafe impl Send for NextSegment {}
+
 impl Segments {
-    /// Whether `count` are not stored.
+    /// Whether at least `count` are left.
     #[inline(always)]
     pub(super) fn have(&self, count: usize) -> bool {
-        self.next.0.as_ptr() as usize + count * SEGMENT <= self.end.as_ptr() as usize
+        self.next.0.as_ptr() as usize + count * SEGMENT <= self.end.0.as_ptr() as usize
     }
 
     /// Whether all are stored.
     #[inline(always)]
     pub(super) fn are_full(&self) -> bool {
-        self.next.0 == self.end
+        self.next.0 == self.end.0
     }
 
     /// Number of those that are not stored.
     #[inline(always)]
     pub(super) fn left(&self) -> usize {
-        (self.end.as_ptr() as usize - self.next.0.as_ptr() as usize) / SEGMENT
+        (self.end.0.as_ptr() as usize - self.next.0.as_ptr() as usize) / SEGMENT
     }
 }
 
