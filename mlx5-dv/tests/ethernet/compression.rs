@@ -112,6 +112,7 @@ fn bursts_go_round_the_ring() {
                 let before = heard.len();
                 // Of some nothing is taken, and others are not taken to their end.
                 drop(there.burst(round % 6).unwrap());
+                assert_eq!(there.burst(0).unwrap().count(), 0);
                 let burst = there.burst(round % 7 + 1).unwrap().take(round % 4 + 1);
                 heard.extend(burst.map(|frame| frame.to_vec()));
                 if round % 3 == 2 {

@@ -271,8 +271,7 @@ pub struct StridingQueue<C: Receives = CompletionQueue> {
     joins: bool,
     /// Where the frames of a burst are.
     places: Box<[Place; MOST]>,
-    /// The next frame, if its completion was polled for a burst that has not taken it.
-    left: Option<Packet>,
+    left: Left,
     /// Buffers that are not posted, by index. Some may still be held by packets.
     spent: VecDeque<u32>,
 }
@@ -344,7 +343,7 @@ impl<C: Receives> StridingQueue<C> {
             memory,
             joins,
             places,
-            left: None,
+            left: Left::default(),
             spent,
         };
         queue.start()?;
@@ -359,7 +358,7 @@ impl<C: Receives> StridingQueue<C> {
             receive.without_runs();
         }
         self.receive = Some(receive);
-        self.left = None;
+        self.left = Left::default();
         self.spent.clear();
         self.spent.extend(0..self.slabs.len() as u32);
         self.refill();
@@ -439,9 +438,9 @@ impl<C: Receives> StridingQueue<C> {
     /// [`PacketError::Work`], [`PacketError::Retire`].
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Packet>, PacketError> {
-        if self.left.is_some() {
+        if self.left.frame.is_some() {
             hint::cold_path();
-            return Ok(self.left.take());
+            return Ok(self.left.frame.take());
         }
         let mut next = None;
         self.poll_run(1, |packet| next = Some(packet));
@@ -457,9 +456,9 @@ impl<C: Receives> StridingQueue<C> {
     pub fn poll_into(&mut self, packets: &mut Vec<Packet>, most: usize) -> Result<usize, PacketError> {
         let before = packets.len();
         let end = before.saturating_add(most);
-        if self.left.is_some() && most != 0 {
+        if self.left.frame.is_some() && most != 0 {
             hint::cold_path();
-            packets.extend(self.left.take());
+            packets.extend(self.left.frame.take());
         }
         while packets.len() < end {
             self.poll_run(end - packets.len(), |packet| packets.push(packet));
@@ -500,7 +499,7 @@ impl<C: Receives> StridingQueue<C> {
         want: impl FnOnce(usize) -> Option<T>,
         mut take: impl FnMut(&T, usize, &mut [u8]),
     ) -> usize {
-        if self.left.is_some() {
+        if self.left.frame.is_some() {
             return 0;
         }
         let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else { return 0 };
@@ -569,7 +568,7 @@ impl<C: Receives> StridingQueue<C> {
     pub fn burst(&mut self, most: usize) -> Result<Burst<'_, C>, PacketError> {
         // Nothing of what was lent before is still in use.
         self.refill_if_due();
-        let (bytes, mut others) = self.ahead(if self.left.is_none() { most } else { 0 });
+        let (bytes, mut others) = self.ahead(if self.left.frame.is_none() { most } else { 0 });
         let first = others.next(&self.places).map(|(at, len)| {
             // SAFETY: `Ahead` checked that the bytes lie in this buffer.
             (unsafe { bytes.add(at) }, len as usize)
@@ -596,10 +595,11 @@ impl<C: Receives> StridingQueue<C> {
     #[cold]
     #[inline(never)]
     fn other(&mut self, most: usize) -> Result<Parts<C::Ahead>, PacketError> {
-        if most != 0 && self.left.is_none() {
-            self.left = self.poll_other()?;
+        if most != 0 && self.left.frame.is_none() {
+            self.left.frame = self.poll_other()?;
         }
-        let first = self.left.as_ref().filter(|_| most != 0).map(Packet::bytes);
+        let first = self.left.frame.as_ref().filter(|_| most != 0).map(Packet::bytes);
+        self.left.is_lent = first.is_some();
         let (bytes, others) = self.ahead(if first.is_some() { most - 1 } else { 0 });
         Ok((first, bytes, others, 0))
     }
@@ -669,11 +669,23 @@ fn oldest_of<'a>(
 /// First byte and length of a frame that is lent.
 type Lent = (NonNull<u8>, usize);
 
-/// Drops a frame that was left, and is taken now.
-#[cold]
-#[inline(never)]
-fn is_taken(left: &mut Option<Packet>) {
-    *left = None;
+/// The next frame, if its completion was polled for a burst that has not taken it.
+#[derive(Debug, Default)]
+struct Left {
+    frame: Option<Packet>,
+    /// Whether the last burst has it.
+    is_lent: bool,
+}
+
+impl Left {
+    /// The last burst has no frame that is not taken but those of its buffer.
+    #[cold]
+    #[inline(never)]
+    fn is_taken(&mut self) {
+        if self.is_lent {
+            self.frame = None;
+        }
+    }
 }
 
 /// The parts of a [`Burst`]: the first frame, the buffer of the others, these, and how many of that buffer were taken.
@@ -686,8 +698,7 @@ pub(super) const MANY: usize = 8;
 pub struct Burst<'a, C: Receives> {
     receive: &'a mut Option<StridingReceiveQueue>,
     cq: &'a mut C,
-    /// The first frame, if its completion is polled already.
-    left: &'a mut Option<Packet>,
+    left: &'a mut Left,
     /// The next frame, if it is known already: it may be in another buffer than the others.
     first: Option<Lent>,
     /// Buffer of the others.
@@ -774,8 +785,8 @@ impl<C: Receives> Drop for Burst<'_, C> {
         if self.first.is_some() {
             return;
         }
-        if self.left.is_some() {
-            is_taken(self.left);
+        if self.left.frame.is_some() {
+            self.left.is_taken();
         }
         if self.taken == 0 {
             return;
