@@ -333,7 +333,7 @@ impl CompletionQueue {
 }
 
 /// So many frames are looked at in a loop that takes only those of one stride each. For fewer it does not pay.
-const MANY: usize = 8;
+pub(in crate::queue) const MANY: usize = 8;
 
 /// Polling for receives, of which lengths are looked at first.
 pub trait PollReceived {

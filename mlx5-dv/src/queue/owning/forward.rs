@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::striding::{BufferMemory, Burst, MANY, PacketError, Receives, StridingQueue};
+use super::striding::{BufferMemory, Burst, PacketError, Receives, StridingQueue};
 use crate::error::{Error, Invalid};
 use crate::objects::{AnyDoorbell, CqOptions, ETHERNET, FrameSource, Sq, SqOptions, Tis, Uar};
-use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{WorkError, work_of};
+use crate::queue::completion::{CompletionQueue, MANY};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
 use crate::queue::send::multi_packet::Pointing;

@@ -415,7 +415,7 @@ impl<C: Receives> StridingQueue<C> {
     fn refill(&mut self) {
         let Some(receive) = &mut self.receive else { return };
         for _ in 0..self.spent.len() {
-            if receive.free() == 0 {
+            if !receive.has_room() {
                 break;
             }
             let Some(index) = self.spent.pop_front() else { break };
@@ -690,9 +690,6 @@ impl Left {
 
 /// The parts of a [`Burst`]: the first frame, the buffer of the others, these, and how many of that buffer were taken.
 type Parts<A> = (Option<Lent>, NonNull<u8>, A, u32);
-
-/// With fewer frames to go, a batch takes by one burst whatever is not one of many of one stride each.
-pub(super) const MANY: usize = 8;
 
 /// Frames of a [`StridingQueue`]: see [`StridingQueue::burst`].
 pub struct Burst<'a, C: Receives> {

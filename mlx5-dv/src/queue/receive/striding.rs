@@ -122,7 +122,7 @@ impl StridingReceiveQueue {
     /// Whether a receive can be posted now.
     #[inline(always)]
     pub(in crate::queue) fn has_room(&self) -> bool {
-        self.ring.stored.wrapping_sub(self.ring.oldest) <= self.ring.mask
+        self.ring.has_room()
     }
 
     /// Number of receives that the ring holds.
@@ -145,7 +145,7 @@ impl StridingReceiveQueue {
         if buffer.len as usize != ring.strides.buffer() {
             return Err(PostError::BufferLength { given: buffer.len, needed: ring.strides.buffer() });
         }
-        if ring.stored.wrapping_sub(ring.oldest) > ring.mask {
+        if !ring.has_room() {
             return Err(Full.into());
         }
         let place = ring.stored & ring.mask;
@@ -228,6 +228,11 @@ impl StridingReceiveQueue {
 }
 
 impl StridingRing {
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.stored.wrapping_sub(self.oldest) <= self.mask
+    }
+
     #[inline]
     fn take_packet(&mut self, work: &Work, byte_count: u32) -> Result<Strided, RetireError> {
         let count = StridingByteCount::read(&byte_count.to_be_bytes()).unwrap_or_default();

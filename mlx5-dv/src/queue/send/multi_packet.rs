@@ -93,13 +93,6 @@ impl Payload for Pointers<'_> {
     }
 }
 
-impl Several for Pointers<'_> {
-    #[inline(always)]
-    fn most_segments(&self) -> usize {
-        self.frames.len()
-    }
-}
-
 /// Frames in the WQE, each with a header of its own and padded to whole segments.
 struct Inlined<'a> {
     frames: &'a [&'a [u8]],
@@ -194,15 +187,20 @@ impl Frames {
         segments: usize,
         mut lens: impl Iterator<Item = usize> + Clone,
     ) -> Result<usize, PostError> {
-        let (most, longest) = (self.most_packets(), self.longest_payload());
-        if frames == 0 || segments > most {
-            return Err(self.why_not_several(segments, most));
-        }
+        self.check_segments(frames, segments)?;
+        let longest = self.longest_payload();
         // All are looked at, without a branch for each. Which one is wrong is found out if one is.
         if !lens.clone().fold(true, |fit, len| fit & fits(len, longest)) {
             lens.try_for_each(|len| check_length(len, longest))?;
         }
         Ok(segments)
+    }
+
+    /// Whether a WQE can hold the `segments` segments of so many `frames`.
+    #[inline(always)]
+    fn check_segments(&self, frames: usize, segments: usize) -> Result<(), PostError> {
+        let most = self.most_packets();
+        if frames == 0 || segments > most { Err(self.why_not_several(segments, most)) } else { Ok(()) }
     }
 
     #[cold]
@@ -252,7 +250,9 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
         if !self.service.supports(flags) {
             return Err(PostError::NoChecksums);
         }
-        let size = self.size_of(&frames)?;
+        let count = frames.frames.len();
+        self.service.check_segments(count, count)?;
+        let size = self.size(HEADS + count)?;
         let (index, request) = (self.next, Each::new(wr_id, flags, self.metadata));
         let wr_flags = self.wr_flags(flags, || size.segments);
         let is_whole = self.ring.extent().whole(index, size.wqebbs);
@@ -264,16 +264,6 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
         };
         self.add(size, control);
         Ok(())
-    }
-
-    /// The size of a work request of `frames`, if there is room for it.
-    #[inline(always)]
-    fn size_of(&self, frames: &impl Several) -> Result<Size, PostError> {
-        let (segments, most) = (frames.most_segments(), self.service.most_packets());
-        if segments == 0 || segments > most {
-            return Err(self.service.why_not_several(segments, most));
-        }
-        Ok(self.size(HEADS + segments)?)
     }
 
     /// As [`send_several`](Self::send_several); the frames are copied into the WQE at once, 4 bytes and padding to 16

@@ -234,7 +234,7 @@ impl Drop for SendRing {
 
 /// Segments of a WQE that are stored one after the other.
 #[derive(Clone, Copy)]
-pub(in crate::queue) struct Segments {
+pub(super) struct Segments {
     pub(super) next: NextSegment,
     end: NextSegment,
 }
