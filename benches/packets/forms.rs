@@ -254,27 +254,6 @@ impl Form for Packets {
     }
 }
 
-/// Passes the frames that are there to `take`, at most `most`, and returns how many there were.
-#[inline(always)]
-fn each_frame<C: Receives>(
-    receiver: &mut StridingQueue<C>,
-    most: usize,
-    mut take: impl FnMut(&mut [u8]) -> Result<(), Failure>,
-) -> Result<usize, Failure> {
-    let mut count = 0;
-    while count < most {
-        let before = count;
-        for frame in receiver.burst(most - count)? {
-            take(frame)?;
-            count += 1;
-        }
-        if count == before {
-            break;
-        }
-    }
-    Ok(count)
-}
-
 /// Slices that are lent for a burst, and copied to work requests one by one.
 pub struct Bursts<C: Receives>(pub Queues<C>);
 
@@ -286,7 +265,13 @@ impl<C: Receives> Form for Bursts<C> {
         sender.retire()?;
         let mut batch = sender.queue.batch();
         let mut copies = batch.copies(0, FrameFlags::SELDOM)?;
-        let count = each_frame(receiver, burst, |frame| Ok(copies.push(frame)?))?;
+        let mut pushed = Ok(());
+        let count = receiver.receive_each(burst, |frame| {
+            if let Err(refused) = copies.push(frame) {
+                pushed = Err(refused);
+            }
+        })?;
+        pushed?;
         copies.end();
         batch.ring();
         Ok((count, ticks() - start))
@@ -295,9 +280,8 @@ impl<C: Receives> Form for Bursts<C> {
     #[inline(never)]
     fn receive(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
-        let count = each_frame(&mut self.0.receiver, burst, |frame| {
+        let count = self.0.receiver.receive_each(burst, |frame| {
             black_box(frame);
-            Ok(())
         })?;
         Ok((count, ticks() - start))
     }
@@ -337,9 +321,7 @@ impl<C: Receives> Form for InPlace<C> {
     #[inline(never)]
     fn forward(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
-        let mut batch = self.forwarder.batch(FrameFlags::empty())?;
-        let count = batch.forward(&mut self.receives.0.receiver, burst, |_| true)?;
-        batch.ring();
+        let count = self.forwarder.forward(&mut self.receives.0.receiver, burst, FrameFlags::empty(), |_| true)?;
         Ok((count, ticks() - start))
     }
 

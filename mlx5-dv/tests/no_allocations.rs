@@ -147,9 +147,10 @@ fn compressed_completions_allocate_nothing() {
                 while sent < BURST || heard < BURST {
                     assert!(Instant::now() < deadline, "{heard} of {BURST} frames came");
                     sent += usize::from(here.queue.poll().unwrap().is_some());
-                    match round % 3 {
+                    match round % 4 {
                         0 => heard += usize::from(there.poll().unwrap().is_some_and(|packet| packet[..] == frame[..])),
                         1 => heard += there.burst(5).unwrap().filter(|packet| packet[..] == frame[..]).count(),
+                        2 => heard += there.receive_each(5, |packet| assert_eq!(packet[..], frame[..])).unwrap(),
                         _ => {
                             heard += there.poll_into(&mut packets, 7).unwrap();
                             packets.drain(..).for_each(|packet| assert_eq!(packet[..], frame[..]));

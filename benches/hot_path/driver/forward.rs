@@ -29,11 +29,9 @@ pub fn forward_bursts<const BURST: usize>(queues: &mut Queues, count: usize) -> 
 pub fn forward<const BURST: usize>(queues: &mut Queues, count: usize) -> Option<u64> {
     let Queues { receiver, forwarder } = queues;
     for _ in 0..count / BURST {
-        let mut batch = forwarder.batch(FrameFlags::empty()).ok()?;
-        if batch.forward(receiver, BURST, |_| true).ok()? != BURST {
+        if forwarder.forward(receiver, BURST, FrameFlags::empty(), |_| true).ok()? != BURST {
             return None;
         }
-        batch.ring();
     }
     Some(0)
 }
@@ -41,6 +39,22 @@ pub fn forward<const BURST: usize>(queues: &mut Queues, count: usize) -> Option<
 /// Receives `count` frames, at most `BURST` at a time; returns the sum of their lengths. `None` if there are fewer.
 #[inline(never)]
 pub fn receive<const BURST: usize>(receiver: &mut StridingQueue, count: usize) -> Option<u64> {
+    let mut sum = 0;
+    for _ in 0..count / BURST {
+        let found = receiver.receive_each(BURST, |frame| {
+            sum += frame.len() as u64;
+            black_box(frame.as_ptr());
+        });
+        if found.ok()? != BURST {
+            return None;
+        }
+    }
+    Some(sum)
+}
+
+/// As [`receive`], by bursts.
+#[inline(never)]
+pub fn receive_bursts<const BURST: usize>(receiver: &mut StridingQueue, count: usize) -> Option<u64> {
     let mut sum = 0;
     for _ in 0..count / BURST {
         let mut found = 0;

@@ -38,6 +38,14 @@ pub fn all(stage: &Stage) -> Result<Vec<Row>, Failure> {
         receives(32, |queues, count| driver::receive::<32>(&mut queues.receiver, count), Bare::receive::<32>),
         receives(64, |queues, count| driver::receive::<64>(&mut queues.receiver, count), Bare::receive::<64>),
     ];
+    let bursts_of =
+        |burst, driver: Driver, bare| rows.row(bursts(&format!("{receive} (`burst`)"), burst), false, driver, bare);
+    all.extend([
+        bursts_of(1, |queues, count| driver::receive_bursts::<1>(&mut queues.receiver, count), Bare::receive::<1>),
+        bursts_of(8, |queues, count| driver::receive_bursts::<8>(&mut queues.receiver, count), Bare::receive::<8>),
+        bursts_of(32, |queues, count| driver::receive_bursts::<32>(&mut queues.receiver, count), Bare::receive::<32>),
+        bursts_of(64, |queues, count| driver::receive_bursts::<64>(&mut queues.receiver, count), Bare::receive::<64>),
+    ]);
     let rows = Rows::new(stage)?;
     let forwards = |burst, driver: Driver, bare| rows.row(bursts(forward, burst), true, driver, bare);
     all.extend([

@@ -115,6 +115,11 @@ fn bursts_go_round_the_ring() {
                 assert_eq!(there.burst(0).unwrap().count(), 0);
                 let burst = there.burst(round % 7 + 1).unwrap().take(round % 4 + 1);
                 heard.extend(burst.map(|frame| frame.to_vec()));
+                if round % 3 == 1 {
+                    let many = round % 9;
+                    let count = there.receive_each(many, |frame| heard.push(frame.to_vec())).unwrap();
+                    assert!(count <= many, "{what}, round {round}: {count}");
+                }
                 if round % 3 == 2 {
                     let (many, mut packets) = (round % 8, Vec::new());
                     let count = there.poll_into(&mut packets, many).unwrap();

@@ -167,17 +167,20 @@ impl Reflector {
     /// Sends back what is there, by all calls in turn.
     fn turn(&mut self) -> usize {
         self.turns += 1;
+        if self.turns.is_multiple_of(4) {
+            return self.forwarder.forward(&mut self.receiver, 32, FrameFlags::empty(), back).unwrap();
+        }
         let mut batch = self.forwarder.batch(FrameFlags::empty()).unwrap();
         let mut count = 0;
-        match self.turns % 3 {
-            0 => {
+        match self.turns % 4 {
+            1 => {
                 for frame in self.receiver.burst(32).unwrap() {
                     back(frame);
                     batch.push(frame).unwrap();
                     count += 1;
                 }
             }
-            1 => count = batch.push_each(self.receiver.burst(32).unwrap(), back).unwrap(),
+            2 => count = batch.push_each(self.receiver.burst(32).unwrap(), back).unwrap(),
             _ => count = batch.forward(&mut self.receiver, 32, back).unwrap(),
         }
         batch.ring();
@@ -271,14 +274,19 @@ fn frames_are_received_and_sent_back_by_one_call_in_their_order() {
         let deadline = Instant::now() + SOON;
         while seen < frames.len() {
             assert!(Instant::now() < deadline, "{seen} of {} frames came", frames.len());
-            let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
+            let left = frames.len() - seen;
             let keep = |frame: &mut [u8]| {
                 assert_eq!(*frame, frames[number][0], "round {round}, frame {number}");
                 number += 1;
                 back(frame) && !rejected(number - 1)
             };
-            seen += batch.forward(&mut there.receiver, frames.len() - seen, keep).unwrap();
-            batch.ring();
+            if round % 2 == 0 {
+                seen += there.forwarder.forward(&mut there.receiver, left, FrameFlags::empty(), keep).unwrap();
+            } else {
+                let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
+                seen += batch.forward(&mut there.receiver, left, keep).unwrap();
+                batch.ring();
+            }
         }
         assert_eq!((seen, number), (frames.len(), frames.len()));
         for (number, [_, back]) in frames.iter().enumerate() {
@@ -308,13 +316,22 @@ fn a_full_work_request_is_sent_though_no_frame_follows() {
         here.post(full);
         frames.iter().for_each(|[frame, _]| here.send(frame));
         let (deadline, mut count) = (Instant::now() + SOON, 0);
-        let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
-        while count < full {
-            assert!(Instant::now() < deadline, "{count} of {full} frames came");
-            count += batch.forward(&mut there.receiver, full, back).unwrap();
+        let Reflector { receiver, forwarder, .. } = &mut there;
+        if round % 4 < 2 {
+            while count < full {
+                assert!(Instant::now() < deadline, "{count} of {full} frames came");
+                count += forwarder.forward(receiver, full, FrameFlags::empty(), back).unwrap();
+            }
+            assert_eq!(forwarder.forward(receiver, full, FrameFlags::empty(), back).unwrap(), 0);
+        } else {
+            let mut batch = forwarder.batch(FrameFlags::empty()).unwrap();
+            while count < full {
+                assert!(Instant::now() < deadline, "{count} of {full} frames came");
+                count += batch.forward(receiver, full, back).unwrap();
+            }
+            assert_eq!(batch.forward(receiver, full, back).unwrap(), 0);
+            batch.ring();
         }
-        assert_eq!(batch.forward(&mut there.receiver, full, back).unwrap(), 0);
-        batch.ring();
         for [_, back] in &frames {
             assert_eq!(here.heard(), *back, "round {round}");
         }
@@ -385,6 +402,16 @@ fn a_full_ring_loses_no_frame() {
             let (deadline, mut sent) = (Instant::now() + SOON, 0);
             while sent < count {
                 assert!(Instant::now() < deadline, "{what}, round {round}: {sent} of {count} frames came");
+                if round % 3 == 0 {
+                    let keep = |frame: &mut [u8]| {
+                        sent += 1;
+                        back(frame)
+                    };
+                    match forwarder.forward(&mut receiver, 8, FrameFlags::empty(), keep) {
+                        Ok(_) | Err(ForwardError::Post(PostError::Full(_))) => continue,
+                        Err(other) => panic!("{what}, round {round}: {other}"),
+                    }
+                }
                 let mut batch = forwarder.batch(FrameFlags::empty()).unwrap();
                 let mut refused = 0;
                 while refused < 3 && Instant::now() < deadline {
@@ -528,6 +555,53 @@ fn after_an_error_a_forwarder_goes_on_once_it_is_reset() {
         // Nothing is held any more.
         assert!(there.receiver.burst(1).unwrap().next().is_none());
         assert_eq!(there.receiver.posted(), 2);
+    }
+    end_in_peace(&sim, (here, there));
+}
+
+/// Such a batch has entered a buffer, and taken a frame of it.
+#[test]
+fn frames_go_on_behind_batches_that_were_abandoned() {
+    let (sim, mut here, mut there) = reflected(4);
+    for round in 0..40 {
+        let [sent, back_again] = there_and_back(&here, &there, round, 60);
+        here.post(1);
+        here.send(&sent);
+        let deadline = Instant::now() + SOON;
+        loop {
+            let mut batch = there.forwarder.batch(FrameFlags::empty()).unwrap();
+            let taken = batch.forward(&mut there.receiver, 1, |_| true).unwrap();
+            drop(batch);
+            if taken == 1 {
+                break;
+            }
+            assert!(Instant::now() < deadline, "frame {round} never came");
+        }
+        here.send(&sent);
+        while there.forwarder.forward(&mut there.receiver, 8, FrameFlags::empty(), back).unwrap() == 0 {
+            assert!(Instant::now() < deadline, "frame {round} never came again");
+        }
+        assert_eq!(here.heard(), back_again, "round {round}");
+    }
+    end_in_peace(&sim, (here, there));
+}
+
+/// Nothing is taken that cannot be sent, and the frames before a failure are sent.
+#[test]
+fn a_forwarder_refuses_offloads_before_it_takes_a_frame() {
+    let mut profile = of_small_strides();
+    profile.ethernet.w().csum_cap(false);
+    let sim = Sim::builder().functions(2).profile(profile).build().unwrap();
+    let mut here = EthernetEnd::listening(&sim, 0, EthernetOptions::default());
+    let mut there = Reflector::with(&sim, Strides::new(64, 8), 4);
+    for round in 0..20 {
+        let [sent, back_again] = there_and_back(&here, &there, round, 60);
+        here.post(1);
+        here.send(&sent);
+        let refused = there.forwarder.forward(&mut there.receiver, 8, FrameFlags::L4_CHECKSUM, back).unwrap_err();
+        assert!(matches!(refused, ForwardError::Post(PostError::NoChecksums)), "{refused:?}");
+        there.reflect(1);
+        assert_eq!(here.heard(), back_again, "round {round}");
     }
     end_in_peace(&sim, (here, there));
 }

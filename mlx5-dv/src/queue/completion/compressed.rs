@@ -19,7 +19,7 @@ use mlx5_prm::layout::Layout;
 use super::decode::{Completion, FrameCompletion, Side, WorkError, decode, decode_frame, decode_plain_frame};
 use super::ring::{ARRAY, CqRing, Minis};
 use super::short::{Eight, Listed, Oldest, One, Place, Received, Short};
-use super::{CompletionQueue, PollReceived};
+use super::{CompletionQueue, MOST, PollReceived};
 use crate::error::Error;
 use crate::objects::{Compression, Cq, CqOptions, Uar};
 
@@ -196,8 +196,8 @@ impl PollReceived for CompressedCompletionQueue {
     type Ahead = Listed;
 
     #[inline(always)]
-    fn ahead(&mut self, places: &mut [Place], oldest: Oldest<'_>) -> Listed {
-        let (count, used) = self.list(places, oldest);
+    fn ahead(&mut self, places: &mut [Place; MOST], most: usize, oldest: Oldest<'_>) -> Listed {
+        let (count, used) = self.list(&mut places[..most.min(MOST)], oldest);
         Listed::new(count, used, oldest.strides)
     }
 

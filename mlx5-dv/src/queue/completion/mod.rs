@@ -24,7 +24,7 @@ use ring::{CqRing, first_present};
 
 pub use ring::Walk;
 pub(in crate::queue) use short::MOST;
-pub use short::{Ahead, Oldest, Place, Received, Short};
+pub use short::{Ahead, Lengths, Oldest, Place, Received, Short};
 
 /// A completion queue. Used by one thread: not `Sync`, and all methods take `&mut self`.
 ///
@@ -348,19 +348,11 @@ pub trait PollReceived {
     fn look_short(&mut self, places: &mut [Place], mut short: Short) -> usize {
         self.look(0, places, |received| short.take(received))
     }
-    /// As [`look_short`](Self::look_short), of at most as many frames as there are `places`; passes first byte and
-    /// length of each to `take`. Returns how many there were.
-    #[inline(always)]
-    fn each_short(&mut self, places: &mut [Place], short: Short, mut take: impl FnMut(usize, u32)) -> usize {
-        let count = self.look_short(places, short);
-        places.iter().take(count).for_each(|place| take(place.start as usize, place.len));
-        count
-    }
     /// The frames that are there, as they are taken.
     type Ahead: Ahead;
-    /// The next frames of `oldest`, as many as there are `places`, which are for [`Ahead::next`]. Takes none of them,
-    /// but skips stale ones.
-    fn ahead(&mut self, places: &mut [Place], oldest: Oldest<'_>) -> Self::Ahead;
+    /// The next frames of `oldest`, at most `most`, whose `places` are for [`Ahead::next`]. Takes none of them, but
+    /// skips stale ones.
+    fn ahead(&mut self, places: &mut [Place; MOST], most: usize, oldest: Oldest<'_>) -> Self::Ahead;
     /// Fills `places` with those of the next frames of `oldest`. Takes none of them, but skips stale ones. Returns
     /// their number, and the strides that are used with them.
     #[inline(always)]
@@ -399,11 +391,11 @@ impl PollReceived for CompletionQueue {
     type Ahead = Walk;
 
     #[inline(always)]
-    fn ahead(&mut self, places: &mut [Place], oldest: Oldest<'_>) -> Walk {
+    fn ahead(&mut self, _: &mut [Place; MOST], most: usize, oldest: Oldest<'_>) -> Walk {
         if self.cq.has_former() {
             self.pass_former();
         }
-        self.ring.walk(places.len(), oldest.run())
+        self.ring.walk(most, oldest.run())
     }
 
     #[inline(always)]
@@ -413,14 +405,6 @@ impl PollReceived for CompletionQueue {
             self.pass_former();
         }
         self.ring.look(index, places, take)
-    }
-
-    #[inline(always)]
-    fn each_short(&mut self, places: &mut [Place], short: Short, take: impl FnMut(usize, u32)) -> usize {
-        if self.cq.has_former() {
-            self.pass_former();
-        }
-        self.ring.each_short(places.len(), short, take)
     }
 
     #[inline(always)]

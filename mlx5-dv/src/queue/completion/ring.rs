@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use mlx5_prm::cqe::{Cqe, CqeFormat, CqeOpcode};
 use uar::{CqRecord, barrier};
 
-use super::short::{Ahead, EIGHT, Eight, MOST, Place, Received, Run, Short, Whole};
+use super::short::{Ahead, EIGHT, Eight, LEAST, Lengths, MOST, Place, Received, Run, Whole};
 use crate::objects::Cq;
 
 /// Bytes of a CQE that are decoded.
@@ -159,16 +159,6 @@ impl Entries {
         most
     }
 
-    /// Passes to `take` where the next frames are, at most `most`, as far as they are as `short` says and their
-    /// completions are those from `position` on. Returns how many there were.
-    #[inline(always)]
-    fn each_short(self, position: u32, most: usize, short: Short, take: impl FnMut(usize, u32)) -> usize {
-        let next = Whole::new(short, RECEIVED | self.parity(position));
-        let to_end = (self.mask - (position & self.mask)) as usize + 1;
-        // SAFETY: entries of the ring up to its end, which is mapped while the `CqRing` lives.
-        unsafe { each_short(self.slot(position).cast(), self.stride as usize, next, most.min(to_end), take) }
-    }
-
     /// Number of entries.
     pub(super) fn len(self) -> u32 {
         self.lap
@@ -248,7 +238,7 @@ impl Ahead for Walk {
             return None;
         }
         // SAFETY: an entry of the ring, as `end` is not beyond its end; it is mapped while the `CqRing` lives, which
-        // whoever has this has borrowed.
+        // whoever keeps this has, too.
         let (last, byte_count) = unsafe { load_received(self.entry) };
         let place = match self.next.take(last, byte_count) {
             Some(place) => place,
@@ -260,19 +250,49 @@ impl Ahead for Walk {
     }
 
     #[inline(always)]
-    fn each(&mut self, _: &[Place; MOST], most: usize, lengths: [u32; 2], take: impl FnMut(usize, u32)) -> usize {
+    fn each(&mut self, _: &[Place; MOST], most: usize, lengths: Lengths, mut take: impl FnMut(usize, u32)) -> usize {
         let most = most.min(self.next.left(self.end));
-        // SAFETY: as in `next`.
-        let count = unsafe { each_short(self.entry, self.size, self.next.between(lengths), most, take) };
-        self.next.pass(count);
-        // SAFETY: the next entry, or the ring's end.
-        self.entry = unsafe { self.entry.byte_add(count * self.size) };
-        count
+        let Walk { mut entry, size, .. } = *self;
+        let (mut next, mut left) = (self.next.only(lengths), most);
+        while left != 0 {
+            // SAFETY: as in `next`.
+            let (last, byte_count) = unsafe { load_received(entry) };
+            let Some((start, len)) = next.take(last, byte_count) else { break };
+            take(start, len);
+            // SAFETY: the next entry, or the ring's end.
+            entry = unsafe { entry.byte_add(size) };
+            left -= 1;
+        }
+        self.entry = entry;
+        self.next.go_on(&next);
+        most - left
     }
 
     #[inline(always)]
     fn is_over(&self) -> bool {
         self.next.is_at(self.end)
+    }
+
+    #[inline(always)]
+    fn awaits_next(&self) -> bool {
+        // SAFETY: as in `next`.
+        !self.is_over() && !self.next.is_written(unsafe { load_received(self.entry) }.0)
+    }
+
+    #[inline(always)]
+    fn first(&self, most: usize) -> Self {
+        Walk { end: self.next.behind(most.min(self.next.left(self.end))), ..self.clone() }
+    }
+
+    #[inline(always)]
+    fn go_on(&mut self, first: &Self, count: u32) {
+        let strides = self.next.left_to(&first.next);
+        self.entry = first.entry;
+        self.next.go_on(&first.next);
+        // Some have several strides: fewer follow than up to the end, which had to be found anew.
+        if strides != count as usize {
+            self.end = self.next.behind(0);
+        }
     }
 
     #[inline(always)]
@@ -291,32 +311,6 @@ impl Walk {
         self.end = self.next.behind(left.min(run.most_short()));
         Some(place)
     }
-}
-
-/// Passes to `take` where the next frames are, at most `most`, as far as the CQEs from `entry` on, of `size` bytes, are
-/// those of `next`. Returns how many there were.
-///
-/// # Safety
-/// The ring has `most` entries there, and is mapped.
-#[inline(always)]
-unsafe fn each_short(
-    mut entry: NonNull<Copied>,
-    size: usize,
-    mut next: Whole,
-    most: usize,
-    mut take: impl FnMut(usize, u32),
-) -> usize {
-    // Counted by what the last CQE says: a number less to be kept.
-    let end = next.behind(most);
-    while !next.is_at(end) {
-        // SAFETY: by this function's contract.
-        let (last, byte_count) = unsafe { load_received(entry) };
-        let Some((start, len)) = next.take(last, byte_count) else { return most - next.left(end) };
-        take(start, len);
-        // SAFETY: the next entry, or behind the last one.
-        entry = unsafe { entry.byte_add(size) };
-    }
-    most
 }
 
 /// The last dword and the byte count of a receive's CQE, as in memory. They are its own only if the owner bit is right.
@@ -386,16 +380,10 @@ impl CqRing {
     #[inline(always)]
     pub(super) fn walk(&self, most: usize, run: Run) -> Walk {
         let Entries { mask, stride, .. } = self.entries;
-        let next = Whole::new(run.short_of_any_length(), RECEIVED | self.entries.parity(self.consumed));
+        let next = Whole::new(run.short(LEAST, u32::MAX), RECEIVED | self.entries.parity(self.consumed));
         let to_end = (mask - (self.consumed & mask)) as usize + 1;
         let end = next.behind(most.min(to_end).min(run.most_short()));
         Walk { entry: self.entries.slot(self.consumed).cast(), size: stride as usize, next, end, run }
-    }
-
-    /// As [`Entries::each_short`], from the next entry on.
-    #[inline(always)]
-    pub(super) fn each_short(&self, most: usize, short: Short, take: impl FnMut(usize, u32)) -> usize {
-        self.entries.each_short(self.consumed, most, short, take)
     }
 
     /// Whether the next entry is written, and the title of a block of receives.
@@ -519,7 +507,7 @@ mod tests {
             (shift, consumed, two_byte_shift) in (6u32..8, any::<u32>(), any::<bool>()),
             (log_count, used) in (3u32..7, any::<prop::sample::Index>()),
             kinds in prop::collection::vec((prop_oneof![8 => Just(1u32), 2 => 0u32..4], any::<u16>()), 0..17),
-            (most, least, longest) in (0usize..20, 1u32..20, prop_oneof![15u32..80, Just(9000)]),
+            (most, some, longest) in (0usize..20, 1usize..8, prop_oneof![15u32..80, Just(9000)]),
             wrong in prop::option::of((0..SIZE, prop_oneof![0x2cusize..0x30, 0x3cusize..0x40], 1u8..)),
         ) {
             let strides = Strides { two_byte_shift, ..Strides::new(64, 1 << log_count) };
@@ -527,7 +515,7 @@ mod tests {
             let frame = |(strides, len): &(u32, u16)| (*strides, u32::from(*len) % (strides * 64 + 3));
             let frames: Vec<_> = kinds.iter().map(frame).collect();
             let memory = Memory::new((SIZE << shift) as usize + 64);
-            let ring = ring(&memory, shift, consumed, used, &frames);
+            let mut ring = ring(&memory, shift, consumed, used, &frames);
             if let Some((at, byte, bits)) = wrong {
                 let at = offset(shift, consumed.wrapping_add(at)) + byte;
                 memory.write(at, &[memory.read(at, 1)[0] ^ bits]);
@@ -543,21 +531,42 @@ mod tests {
             prop_assert_eq!(&walked, &of(&places[..count]));
             prop_assert_eq!(walk.used(&NO_PLACES), all.used());
 
-            // By turns, some at a time.
-            let (mut walk, mut turns) = (ring.walk(most, run), Vec::new());
+            // By turns, some at a time, as from one burst to the next.
+            let (mut ahead, mut turns) = (ring.walk(most, run), Vec::new());
+            let lengths = Lengths::up_to(longest);
             loop {
-                let some = walk.each(&NO_PLACES, 3, [least, longest], |start, len| turns.push((start, len)));
-                prop_assert!(turns[turns.len() - some..].iter().all(|(_, len)| (least..=longest).contains(len)));
-                let next = if some == 0 { walk.next(&NO_PLACES) } else { continue };
-                let Some(next) = next else { break };
-                turns.push(next);
+                let (mut walk, before) = (ahead.first(some), turns.len());
+                let short = walk.each(&NO_PLACES, 3, lengths, |start, len| turns.push((start, len)));
+                prop_assert!(turns[before..].iter().all(|(_, len)| (LEAST..=longest).contains(len)));
+                prop_assert!(short <= some.min(3));
+                turns.extend(walk.next(&NO_PLACES));
+                let count = (turns.len() - before) as u32;
+                prop_assert!(count as usize <= some);
+                ahead.go_on(&walk, count);
+                prop_assert_eq!(ahead.used(&NO_PLACES), walk.used(&NO_PLACES));
+                if ahead.is_over() {
+                    ring.consumed = consumed.wrapping_add(turns.len() as u32);
+                    // Not into the next lap, where the frames above are again.
+                    let left = most.min((SIZE - consumed % SIZE) as usize).saturating_sub(turns.len());
+                    ahead = ring.walk(left, Run::new(strides, ahead.used(&NO_PLACES)));
+                }
+                if count == 0 {
+                    break;
+                }
             }
+            // The next one, if all before it are those of this ring's end, buffer and `most`.
+            let (next, is_written) = (consumed.wrapping_add(turns.len() as u32), turns.len() < frames.len());
+            if wrong.is_none() && ahead.awaits_next() {
+                prop_assert!(!is_written || next.wrapping_sub(consumed) >= SIZE);
+            }
+            let walk = ahead;
+            ring.consumed = consumed;
             prop_assert_eq!((&turns, walk.used(&NO_PLACES)), (&walked, all.used()));
 
-            let (mut short, mut found) = (run.short(least, longest), Vec::new());
-            let most = most.min(run.most_short());
-            let count = ring.look(0, &mut places[..most], |received| short.take(received));
-            let each = ring.each_short(most, run.short(least, longest), |start, len| found.push((start, len)));
+            let (mut short, mut found) = (run.short(LEAST, longest), Vec::new());
+            let short_ones = most.min(run.most_short());
+            let count = ring.look(0, &mut places[..short_ones], |received| short.take(received));
+            let each = ring.walk(most, run).each(&NO_PLACES, most, lengths, |start, len| found.push((start, len)));
             prop_assert_eq!((each, found), (count, of(&places[..count])));
         }
     }

@@ -4,7 +4,7 @@
 #[cfg(not(target_arch = "x86_64"))]
 use std::ptr::NonNull;
 
-use crate::objects::Strides;
+use crate::objects::{ETHERNET, Strides};
 
 /// What a CQE says of a received frame, for those who need no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +133,9 @@ impl Run {
     }
 }
 
+/// The least length of frames that are taken by one comparison. No shorter one can be sent on.
+pub(in crate::queue) const LEAST: u32 = ETHERNET as u32;
+
 /// In a completion's byte count: one stride.
 const ONE_STRIDE: u32 = 1 << 16;
 
@@ -164,8 +167,27 @@ impl Short {
     }
 }
 
-/// Most frames that are looked for at once, a power of two.
+/// Most frames of a burst, a power of two.
 pub(in crate::queue) const MOST: usize = 64;
+
+/// Lengths of frames: those from `ETHERNET` on that can be sent on.
+#[derive(Debug, Clone, Copy)]
+pub struct Lengths(u64);
+
+impl Lengths {
+    /// All.
+    pub(in crate::queue) const ANY: Lengths = Lengths(u64::MAX);
+
+    /// Those up to `longest`.
+    pub(in crate::queue) fn up_to(longest: u32) -> Self {
+        Lengths((u64::from(longest) + 1).saturating_sub(LEAST.into()))
+    }
+
+    #[inline(always)]
+    fn has(self, len: u32) -> bool {
+        len >= LEAST && u64::from(len - LEAST) < self.0
+    }
+}
 
 /// Frames that are there, of which some were taken already.
 pub trait Ahead: Clone {
@@ -173,11 +195,18 @@ pub trait Ahead: Clone {
     const NONE: Self;
     /// Takes the next frame of these `places`: first byte in its buffer, and length.
     fn next(&mut self, places: &[Place; MOST]) -> Option<(usize, u32)>;
-    /// Takes the next frames of these `places`, at most `most`, as far as they have from `least` to `longest` bytes.
-    /// Passes each to `take`, and returns how many there were. It may end before others, which cost more to find.
-    fn each(&mut self, places: &[Place; MOST], most: usize, lengths: [u32; 2], take: impl FnMut(usize, u32)) -> usize;
+    /// Takes the next frames of these `places`, at most `most`, as far as their lengths are among `lengths`. Passes
+    /// each to `take`, and returns how many there were. It may end before others, which cost more to find.
+    fn each(&mut self, places: &[Place; MOST], most: usize, lengths: Lengths, take: impl FnMut(usize, u32)) -> usize;
     /// Whether no more will be taken, whatever comes.
     fn is_over(&self) -> bool;
+    /// Whether the next one has not come, and will be one of these.
+    fn awaits_next(&self) -> bool;
+    /// Of these the first `most`.
+    fn first(&self, most: usize) -> Self;
+    /// Goes on behind the `count` frames that `first`, of [`first`](Self::first), has taken. It may be over then,
+    /// though others follow.
+    fn go_on(&mut self, first: &Self, count: u32);
     /// Strides that are used with those that were taken.
     fn used(&self, places: &[Place; MOST]) -> u32;
 }
@@ -202,7 +231,7 @@ impl Listed {
 
     /// The place of the first frame that is not taken.
     #[inline(always)]
-    fn first(&self, places: &[Place; MOST]) -> Option<Place> {
+    fn first_left(&self, places: &[Place; MOST]) -> Option<Place> {
         (self.taken != self.count).then(|| places[self.taken as usize % MOST])
     }
 }
@@ -212,7 +241,7 @@ impl Ahead for Listed {
 
     #[inline(always)]
     fn next(&mut self, places: &[Place; MOST]) -> Option<(usize, u32)> {
-        let Place { start, len } = self.first(places)?;
+        let Place { start, len } = self.first_left(places)?;
         self.taken += 1;
         Some((start as usize, len))
     }
@@ -222,11 +251,11 @@ impl Ahead for Listed {
         &mut self,
         places: &[Place; MOST],
         most: usize,
-        [least, longest]: [u32; 2],
+        lengths: Lengths,
         mut take: impl FnMut(usize, u32),
     ) -> usize {
         let places = places.get(self.taken as usize..self.count as usize).unwrap_or_default();
-        let fit = places.iter().take(most).take_while(|place| (least..=longest).contains(&place.len));
+        let fit = places.iter().take(most).take_while(|place| lengths.has(place.len));
         let count = fit.map(|place| take(place.start as usize, place.len)).count();
         self.taken += count as u32;
         count
@@ -238,16 +267,34 @@ impl Ahead for Listed {
     }
 
     #[inline(always)]
+    fn awaits_next(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn first(&self, most: usize) -> Self {
+        let left = (self.count - self.taken) as usize;
+        let count = self.taken + left.min(most) as u32;
+        Listed { count, ..*self }
+    }
+
+    #[inline(always)]
+    fn go_on(&mut self, first: &Self, _: u32) {
+        self.taken = first.taken;
+    }
+
+    #[inline(always)]
     fn used(&self, places: &[Place; MOST]) -> u32 {
-        self.first(places).map_or(self.used, |next| next.start >> self.log_stride)
+        self.first_left(places).map_or(self.used, |next| next.start >> self.log_stride)
     }
 }
 
 /// As [`Short`], of whole CQEs: WQE counter, last byte and byte count are one number, so one comparison is enough.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whole {
-    /// What the next CQE says of a frame of the least length, and the number of lengths.
-    next: u64,
+    /// What the next CQE says of a frame of the least length, as a negative number, which is added.
+    minus: u64,
+    /// The number of lengths.
     lengths: u64,
     /// Where the next frame starts in the buffer, and bytes of a stride.
     start: usize,
@@ -256,7 +303,7 @@ pub(super) struct Whole {
 
 impl Whole {
     /// Of no buffer.
-    pub(super) const NONE: Whole = Whole { next: 0, lengths: 0, start: 0, stride: 0 };
+    pub(super) const NONE: Whole = Whole { minus: 0, lengths: 0, start: 0, stride: 0 };
     /// All but the signature, which is between counter and last byte.
     const COMPARED: u64 = 0xffff_00ff_ffff_ffff;
     /// Where the counter is.
@@ -270,7 +317,7 @@ impl Whole {
         debug_assert!(least + lengths <= ONE_STRIDE && used <= 1 << 15, "{short:?}");
         let counted = u64::from(op_own) << 32 | u64::from(ONE_STRIDE + least);
         let next = u64::from(used) << Self::COUNTER | counted;
-        Whole { next, lengths: lengths.into(), start: start as usize, stride: stride as usize }
+        Whole { minus: next.wrapping_neg(), lengths: lengths.into(), start: start as usize, stride: stride as usize }
     }
 
     /// What is compared of a CQE.
@@ -286,11 +333,11 @@ impl Whole {
     #[inline(always)]
     pub(super) fn take(&mut self, last: u32, byte_count: u32) -> Option<(usize, u32)> {
         let said = Self::said(last, byte_count);
-        if said.wrapping_sub(self.next) >= self.lengths {
+        if said.wrapping_add(self.minus) >= self.lengths {
             return None;
         }
         let place = (self.start, said as u32 & 0xffff);
-        self.next = self.next.wrapping_add(1 << Self::COUNTER);
+        self.minus = self.behind(1);
         self.start += self.stride;
         Some(place)
     }
@@ -301,53 +348,69 @@ impl Whole {
     pub(super) fn take_any(&mut self, run: Run, last: u32, byte_count: u32) -> Option<(usize, u32)> {
         let said = Self::said(last, byte_count);
         // Counter and last byte.
-        if (said ^ self.next) >> 32 != 0 {
+        if (said ^ self.next()) >> 32 != 0 {
             return None;
         }
         let mut run = run.at(self.used(), self.start as u32);
         let received = Received { byte_count: said as u32, counter: (said >> Self::COUNTER) as u16 };
         let Place { start, len } = run.take(received)?;
-        self.next = self.next.wrapping_add(u64::from(run.used() - self.used()) << Self::COUNTER);
+        self.minus = self.behind((run.used() - self.used()) as usize);
         self.start = run.start() as usize;
         Some((start as usize, len))
     }
 
-    /// Of one whose least length is 1: for lengths from `least`, at least 1, to `longest` only.
+    /// Of one whose least length is [`LEAST`]: for these lengths only.
     #[inline(always)]
-    pub(super) fn between(self, [least, longest]: [u32; 2]) -> Self {
-        let lengths = (self.lengths.min(longest.into()) + 1).saturating_sub(least.into());
-        Whole { next: self.next.wrapping_add(u64::from(least - 1)), lengths, ..self }
+    pub(super) fn only(self, lengths: Lengths) -> Self {
+        Whole { lengths: self.lengths.min(lengths.0), ..self }
     }
 
-    /// Goes on behind `count` frames of one stride each.
+    /// Goes on behind the frames that `other` has taken, which was the same but for lengths.
     #[inline(always)]
-    pub(super) fn pass(&mut self, count: usize) {
-        self.next = self.behind(count);
-        self.start += count * self.stride;
+    pub(super) fn go_on(&mut self, other: &Self) {
+        (self.minus, self.start) = (other.minus, other.start);
+    }
+
+    /// Number of strides before `other`.
+    #[inline(always)]
+    pub(super) fn left_to(&self, other: &Self) -> usize {
+        self.left(other.minus)
+    }
+
+    /// Whether a CQE with this last dword, as in memory, is of the next one's lap.
+    #[inline(always)]
+    pub(super) fn is_written(&self, last: u32) -> bool {
+        (Self::said(last, 0) ^ self.next()) >> 32 & 1 == 0
+    }
+
+    /// What the next CQE says of a frame of the least length.
+    #[inline(always)]
+    fn next(&self) -> u64 {
+        self.minus.wrapping_neg()
     }
 
     /// Strides that are used.
     #[inline(always)]
     pub(super) fn used(&self) -> u32 {
-        (self.next >> Self::COUNTER) as u32
+        (self.next() >> Self::COUNTER) as u32
     }
 
-    /// As it is behind `count` frames.
+    /// As it is behind `count` frames of one stride each.
     #[inline(always)]
     pub(super) fn behind(&self, count: usize) -> u64 {
-        self.next.wrapping_add((count as u64) << Self::COUNTER)
+        self.minus.wrapping_sub((count as u64) << Self::COUNTER)
     }
 
     /// Whether it is at `end`, as of [`behind`](Self::behind).
     #[inline(always)]
     pub(super) fn is_at(&self, end: u64) -> bool {
-        self.next == end
+        self.minus == end
     }
 
     /// Number of frames before `end`, as of [`behind`](Self::behind).
     #[inline(always)]
     pub(super) fn left(&self, end: u64) -> usize {
-        (end.wrapping_sub(self.next) >> Self::COUNTER) as usize
+        (self.minus.wrapping_sub(end) >> Self::COUNTER) as usize
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::striding::{BufferMemory, Burst, PacketError, Receives, StridingQueue};
 use crate::error::{Error, Invalid};
-use crate::objects::{AnyDoorbell, CqOptions, ETHERNET, FrameSource, Sq, SqOptions, Tis, Uar};
+use crate::objects::{AnyDoorbell, CqOptions, FrameSource, Sq, SqOptions, Tis, Uar};
 use crate::queue::completion::decode::{WorkError, work_of};
-use crate::queue::completion::{CompletionQueue, MANY};
+use crate::queue::completion::{CompletionQueue, Lengths, MANY};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
-use crate::queue::send::multi_packet::Pointing;
+use crate::queue::send::multi_packet::{Each, NextSegment, Pointing};
 
 /// Why nothing can be forwarded.
 #[derive(Debug, thiserror::Error)]
@@ -22,10 +22,10 @@ pub enum ForwardError {
     /// The completion matches nothing in flight: the card or the driver is faulty.
     #[error(transparent)]
     Retire(#[from] RetireError),
-    /// What is asked of the card, it does not have; or of [`ForwardBatch::forward`]: a frame cannot be sent.
+    /// What is asked of the card, it does not have; or where frames are received, too: one cannot be sent.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// Of [`ForwardBatch::forward`]: no frame could be received.
+    /// No frame could be received.
     #[error(transparent)]
     Receive(#[from] PacketError),
     /// The last reset failed.
@@ -66,6 +66,11 @@ pub struct Forwarder {
     sent: CompletionQueue,
     held: Held,
     source: FrameSource,
+    /// The element of a frame, without its address and length, and lengths of frames.
+    element: u64,
+    lengths: Lengths,
+    /// Where the work requests end that are next and do not wrap.
+    straight: u32,
     /// What is added to an address of this process for the card.
     to_card: u64,
     metadata: u32,
@@ -107,7 +112,11 @@ impl Forwarder {
         sq.ready()?;
         let source = sq.source(memory.region())?;
         let to_card = source.bytes().addr.wrapping_sub(memory.start as u64);
-        Ok(Forwarder { queue: Some(sq.send_queue()?), sent, held: Held::new(memory), source, to_card, metadata: 0 })
+        let (element, lengths) = (Pointing::element(source.bytes().lkey), Lengths::up_to(sq.limits().longest as u32));
+        let mut queue = sq.send_queue()?;
+        let straight = queue.batch().straight();
+        let (queue, held) = (Some(queue), Held::new(memory));
+        Ok(Forwarder { queue, sent, held, source, element, lengths, straight, to_card, metadata: 0 })
     }
 
     /// The send queue's object.
@@ -128,16 +137,81 @@ impl Forwarder {
     /// [`ForwardError`]
     #[inline(always)]
     pub fn batch(&mut self, flags: FrameFlags) -> Result<ForwardBatch<'_>, ForwardError> {
-        if self.sent.is_ready() {
-            self.retire()?;
-        }
-        let Forwarder { queue, held, source, to_card, metadata, .. } = self;
-        let mut batch = queue.as_mut().ok_or(ForwardError::NotReset)?.batch();
-        batch.flow_metadata(*metadata);
+        self.retire_if_ready()?;
+        self.begin(flags)
+    }
+
+    /// As [`batch`](Self::batch), with no more room than there is.
+    #[inline(always)]
+    fn begin(&mut self, flags: FrameFlags) -> Result<ForwardBatch<'_>, ForwardError> {
+        let Forwarder { queue, held, straight, element, lengths, to_card, metadata, .. } = self;
+        let Some(queue) = queue else { return Err(ForwardError::NotReset) };
+        let batch = queue.batch();
+        batch.check_offloads(flags)?;
         held.begin(batch.next_index());
-        let flags = flags.difference(FrameFlags::SIGNALLED) | FrameFlags::SELDOM;
-        let pointing = Pointing::new(&batch, source.bytes().lkey, 0, flags)?;
-        Ok(ForwardBatch { batch, pointing, held, to_card: *to_card })
+        let pointing = Pointing::of(&batch, *element, Each::new(0, seldom(flags), *metadata));
+        Ok(ForwardBatch { batch, pointing, held, straight, to_card: *to_card, lengths: *lengths })
+    }
+
+    /// Receives the next frames, at most `most`, and sends those on that `keep` does not reject, which may change them.
+    /// Returns how many were received; fewer than `most` if there are no more. As [`ForwardBatch::forward`] in a
+    /// [`batch`](Self::batch) of its own, and costs less.
+    ///
+    /// # Errors
+    /// [`ForwardError`]. What was added before it is sent.
+    #[inline(always)]
+    pub fn forward<C: Receives>(
+        &mut self,
+        receiver: &mut StridingQueue<C>,
+        most: usize,
+        flags: FrameFlags,
+        mut keep: impl FnMut(&mut [u8]) -> bool,
+    ) -> Result<usize, ForwardError> {
+        self.retire_if_ready()?;
+        receiver.refill_if_due();
+        let Forwarder { queue, held, straight, element, lengths, to_card, metadata, .. } = self;
+        let Some(queue) = queue else { return Err(ForwardError::NotReset) };
+        let mut batch = queue.batch();
+        batch.check_offloads(flags)?;
+        // Most frames are in the buffer of the last one, which is held already.
+        let (opened, buffer) = (batch.open(*straight), receiver.buffer_ahead());
+        let room = if held.latest.starts_at(buffer) { opened.room } else { 0 };
+        let (start, mut frames) = (to_card.wrapping_add(buffer as u64), batch.frames(opened, *element));
+        let count = receiver.take_ahead(most.min(room), *lengths, |at, frame| {
+            if keep(frame) {
+                frames.push(start.wrapping_add(at as u64), frame.len() as u32);
+            }
+        });
+        let next = frames.next();
+        if count < most && receiver.may_have_others() {
+            return self.forward_behind(next, receiver, [most, count], flags, keep);
+        }
+        batch.close(opened, next, Each::new(0, seldom(flags), *metadata));
+        batch.ring();
+        Ok(count)
+    }
+
+    /// As [`forward`](Self::forward), behind `count` frames whose segments end at `next`: whatever comes.
+    #[inline(never)]
+    fn forward_behind<C: Receives>(
+        &mut self,
+        next: NextSegment,
+        receiver: &mut StridingQueue<C>,
+        [most, count]: [usize; 2],
+        flags: FrameFlags,
+        keep: impl FnMut(&mut [u8]) -> bool,
+    ) -> Result<usize, ForwardError> {
+        let mut batch = self.begin(flags)?;
+        batch.pointing.go_on(next);
+        let result = batch.forward(receiver, most - count, keep);
+        batch.ring();
+        Ok(count + result?)
+    }
+
+    /// Frees what was sent, if something was.
+    #[inline(always)]
+    fn retire_if_ready(&mut self) -> Result<(), ForwardError> {
+        if self.sent.is_ready() { self.retire() } else { Ok(()) }
     }
 
     /// Frees what was sent.
@@ -150,6 +224,7 @@ impl Forwarder {
             failed = failed.or(result.err());
         }
         self.held.release(queue.retired());
+        self.straight = queue.batch().straight();
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
@@ -166,7 +241,8 @@ impl Forwarder {
         self.stop()?;
         let sq = self.source.sq();
         sq.ready()?;
-        self.queue = Some(sq.send_queue()?);
+        let queue = self.queue.insert(sq.send_queue()?);
+        self.straight = queue.batch().straight();
         Ok(())
     }
 
@@ -194,13 +270,19 @@ impl Drop for Forwarder {
     }
 }
 
+/// The flags of a forwarded frame's work request: completions of their own they do not have.
+#[inline(always)]
+fn seldom(flags: FrameFlags) -> FrameFlags {
+    flags.difference(FrameFlags::SIGNALLED) | FrameFlags::SELDOM
+}
+
 /// What of a buffer is in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InFlight {
     Nothing,
     /// Frames of the batch that is open, and perhaps of earlier ones.
     Batch,
-    /// Frames of work requests that end at this index of the ring.
+    /// Frames of work requests that end at this index of the ring. Of the latest buffer there may be others.
     Until(u32),
 }
 
@@ -228,6 +310,12 @@ struct HeldBuffer {
 impl HeldBuffer {
     /// No buffer: there is none with this index, and it has no bytes.
     const NONE: HeldBuffer = HeldBuffer { index: usize::MAX, start: 0, len: 0 };
+
+    /// Whether it is the buffer at `address`.
+    #[inline(always)]
+    fn starts_at(&self, address: usize) -> bool {
+        address == self.start
+    }
 
     /// Whether the byte at `address` is in it.
     #[inline(always)]
@@ -302,8 +390,6 @@ impl Held {
         if !self.entered.is_empty() {
             self.settle(end);
             self.latest = self.current;
-        } else if let Some(in_flight) = self.buffers.get_mut(self.current.index) {
-            *in_flight = InFlight::Until(end);
         }
     }
 
@@ -340,8 +426,11 @@ pub struct ForwardBatch<'a> {
     batch: EthernetSendBatch<'a, AnyDoorbell>,
     pointing: Pointing,
     held: &'a mut Held,
+    /// That of the [`Forwarder`].
+    straight: &'a mut u32,
     /// What is added to an address of this process for the card.
     to_card: u64,
+    lengths: Lengths,
 }
 
 impl fmt::Debug for ForwardBatch<'_> {
@@ -411,9 +500,9 @@ impl ForwardBatch<'_> {
         if !self.held.current.contains(burst.buffer()) {
             return 0;
         }
-        let (room, to_card, longest) = (self.pointing.room_now(), self.to_card, self.pointing.longest() as u32);
+        let (room, to_card) = (self.pointing.room_now(), self.to_card);
         let mut frames = self.pointing.frames(&mut self.batch);
-        let taken = burst.take_each(room, [ETHERNET as u32, longest], |frame| {
+        let taken = burst.take_each(room, self.lengths, |frame| {
             if keep(frame) {
                 frames.push(to_card.wrapping_add(frame.as_ptr() as u64), frame.len() as u32);
             }
@@ -450,7 +539,9 @@ impl ForwardBatch<'_> {
         let mut count = 0;
         while count < most {
             let left = most - count;
-            let some = self.forward_short(receiver, left, &mut keep);
+            receiver.look_ahead();
+            let _ = self.pointing.room(&mut self.batch);
+            let some = self.forward_ahead(receiver, left, &mut keep);
             count += some;
             // The last frame of a buffer, the first of another one, and long ones.
             if some == 0 {
@@ -468,21 +559,23 @@ impl ForwardBatch<'_> {
         Ok(count)
     }
 
-    /// As [`forward`](Self::forward), as far as the frames have one stride each, are in the buffer of the frame before
-    /// but not its last one, and there is room for them in one work request. Without room it takes none.
+    /// As [`forward`](Self::forward), as far as the frames are [known](StridingQueue::look_ahead), found with little,
+    /// in the buffer of the frame before, and there is room for them in the work request that is filled.
     #[inline(always)]
-    fn forward_short<C: Receives>(
+    fn forward_ahead<C: Receives>(
         &mut self,
         receiver: &mut StridingQueue<C>,
         most: usize,
         keep: &mut impl FnMut(&mut [u8]) -> bool,
     ) -> usize {
-        receiver.refill_if_due();
-        let Ok(room) = self.pointing.room(&mut self.batch) else { return 0 };
-        let (current, to_card, longest) = (&self.held.current, self.to_card, self.pointing.longest() as u32);
-        let start = |buffer| current.contains(buffer).then(|| to_card.wrapping_add(buffer as u64));
+        let buffer = receiver.buffer_ahead();
+        if !self.held.current.starts_at(buffer) {
+            return 0;
+        }
+        let start = self.to_card.wrapping_add(buffer as u64);
+        let room = self.pointing.room_now();
         let mut frames = self.pointing.frames(&mut self.batch);
-        let count = receiver.take_short(most.min(room), [ETHERNET as u32, longest], start, |start, at, frame| {
+        let count = receiver.take_ahead(most.min(room), self.lengths, |at, frame| {
             if keep(frame) {
                 frames.push(start.wrapping_add(at as u64), frame.len() as u32);
             }
@@ -494,11 +587,12 @@ impl ForwardBatch<'_> {
     /// Hands the frames to the card. Without any it does nothing.
     #[inline(always)]
     pub fn ring(self) {
-        let ForwardBatch { mut batch, pointing, held, .. } = self;
+        let ForwardBatch { mut batch, pointing, held, straight, .. } = self;
         // The completion frees the buffers that are not the latest.
         pointing.end(&mut batch, !held.entered.is_empty());
         if !batch.is_empty() {
             held.end(batch.next_index());
+            *straight = batch.straight();
         }
         batch.ring();
     }

@@ -27,7 +27,7 @@ use crate::objects::{
 use crate::queue::completion::compressed::CompressedCompletionQueue;
 use crate::queue::completion::decode::{FrameCompletion, WorkError};
 use crate::queue::completion::joined::JoinedSegments;
-use crate::queue::completion::{Ahead, CompletionQueue, MOST, Oldest, Place, PollReceived};
+use crate::queue::completion::{Ahead, CompletionQueue, Lengths, MOST, Oldest, Place, PollReceived};
 use crate::queue::error::RetireError;
 use crate::queue::events::{EventSource, event_source};
 use crate::queue::receive::striding::StridingReceiveQueue;
@@ -269,11 +269,14 @@ pub struct StridingQueue<C: Receives = CompletionQueue> {
     memory: Arc<BufferMemory>,
     /// Whether the card joins segments.
     joins: bool,
-    /// Where the frames of a burst are.
+    ahead: FramesAhead<C::Ahead>,
+    /// Where they are.
     places: Box<[Place; MOST]>,
     left: Left,
     /// Buffers that are not posted, by index. Some may still be held by packets.
     spent: VecDeque<u32>,
+    /// Whether there are some, and room for them.
+    is_short: bool,
 }
 
 impl<C: Receives> fmt::Debug for StridingQueue<C> {
@@ -342,9 +345,11 @@ impl<C: Receives> StridingQueue<C> {
             slabs,
             memory,
             joins,
+            ahead: FramesAhead::NONE,
             places,
             left: Left::default(),
             spent,
+            is_short: false,
         };
         queue.start()?;
         Ok(queue)
@@ -358,7 +363,6 @@ impl<C: Receives> StridingQueue<C> {
             receive.without_runs();
         }
         self.receive = Some(receive);
-        self.left = Left::default();
         self.spent.clear();
         self.spent.extend(0..self.slabs.len() as u32);
         self.refill();
@@ -404,8 +408,7 @@ impl<C: Receives> StridingQueue<C> {
     /// As [`refill`](Self::refill), if there may be something to post.
     #[inline(always)]
     pub(super) fn refill_if_due(&mut self) {
-        let has_room = self.receive.as_ref().is_some_and(StridingReceiveQueue::has_room);
-        if has_room && !self.spent.is_empty() {
+        if self.is_short {
             self.refill();
         }
     }
@@ -429,6 +432,7 @@ impl<C: Receives> StridingQueue<C> {
                 self.spent.push_back(index);
             }
         }
+        self.is_short = receive.has_room() && !self.spent.is_empty();
         receive.ring();
     }
 
@@ -473,6 +477,7 @@ impl<C: Receives> StridingQueue<C> {
     /// Passes to `keep` the next frames that a `Run` is for, at most `most`.
     #[inline(always)]
     fn poll_run(&mut self, most: usize, mut keep: impl FnMut(Packet)) {
+        self.look_no_further();
         let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else { return };
         let (count, used) = self.cq.list(&mut self.places[..most.min(MOST)], oldest);
         if count == 0 {
@@ -488,36 +493,70 @@ impl<C: Receives> StridingQueue<C> {
         }
     }
 
-    /// Takes the next frames, at most `most`, as far as each has one stride and from `least` to `longest` bytes, and is
-    /// not the last one of its buffer; none if `want` rejects the buffer's address, or a burst has left one. Passes
-    /// them to `take`, each with what `want` returned and its offset in the buffer. Returns how many there were.
+    /// Knows the next frames, if there may be some of which a `Run` is for. Nothing of what was lent before is still in
+    /// use.
     #[inline(always)]
-    pub(super) fn take_short<T>(
+    pub(super) fn look_ahead(&mut self) {
+        self.refill_if_due();
+        if self.ahead.frames.is_over() {
+            self.look_on();
+        }
+    }
+
+    /// As [`look_ahead`](Self::look_ahead), behind those that are known.
+    #[inline(never)]
+    fn look_on(&mut self) {
+        self.look_no_further();
+        if self.left.frame.is_none() {
+            self.ahead = self.ahead(usize::MAX);
+        }
+    }
+
+    /// The next frames are not known any more, as others are taken.
+    #[inline(always)]
+    fn look_no_further(&mut self) {
+        if self.ahead.is_known {
+            self.forget_ahead();
+        }
+    }
+
+    #[inline(never)]
+    fn forget_ahead(&mut self) {
+        if let Some(receive) = &mut self.receive {
+            receive.end_run(self.ahead.frames.used(&self.places));
+        }
+        self.ahead = FramesAhead::NONE;
+    }
+
+    /// Address of the buffer of the frames that are known.
+    #[inline(always)]
+    pub(super) fn buffer_ahead(&self) -> usize {
+        self.ahead.bytes.as_ptr() as usize
+    }
+
+    /// Whether there may be frames behind those that [`take_ahead`](Self::take_ahead) has taken.
+    #[inline(always)]
+    pub(super) fn may_have_others(&self) -> bool {
+        !self.ahead.frames.awaits_next()
+    }
+
+    /// Takes the next frames that are known, at most `most`, as far as they are found with little and have these
+    /// `lengths`. Passes them to `take`, each with its offset in the buffer. Returns how many there were.
+    #[inline(always)]
+    pub(super) fn take_ahead(
         &mut self,
         most: usize,
-        [least, longest]: [u32; 2],
-        want: impl FnOnce(usize) -> Option<T>,
-        mut take: impl FnMut(&T, usize, &mut [u8]),
+        lengths: Lengths,
+        mut take: impl FnMut(usize, &mut [u8]),
     ) -> usize {
-        if self.left.frame.is_some() {
-            return 0;
-        }
-        let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else { return 0 };
-        let mut run = oldest.run();
-        let (bytes, short) = (slab.bytes, run.short(least, longest));
-        let Some(wanted) = want(bytes.as_ptr() as usize) else { return 0 };
-        let places = &mut self.places[..most.min(MOST).min(run.most_short())];
-        let count = self.cq.each_short(places, short, |at, len| {
-            // SAFETY: `Short` checked that the bytes lie in the next stride of the oldest buffer, which is this one.
-            // No other slice has them: this one ends before the queue is used again.
-            take(&wanted, at, unsafe { lend((bytes.add(at), len as usize)) });
+        let bytes = self.ahead.bytes;
+        let count = self.ahead.frames.each(&self.places, most, lengths, |at, len| {
+            // SAFETY: `Ahead` checked that the bytes lie in this buffer. They are taken once, and no other slice has
+            // them: this one ends before the queue is used again.
+            take(at, unsafe { lend((bytes.add(at), len as usize)) });
         });
-        run.pass_short(count as u32);
         if count != 0 {
             self.cq.pass(count as u32);
-            if let Some(receive) = &mut self.receive {
-                receive.end_run(run.used());
-            }
         }
         count
     }
@@ -525,6 +564,7 @@ impl<C: Receives> StridingQueue<C> {
     /// As [`poll`](Self::poll), for whatever comes.
     #[inline(never)]
     fn poll_other(&mut self) -> Result<Option<Packet>, PacketError> {
+        self.look_no_further();
         for _ in 0..MOST_SKIPPED {
             let Some(result) = self.cq.poll() else { break };
             let Some(receive) = &mut self.receive else { continue };
@@ -549,8 +589,8 @@ impl<C: Receives> StridingQueue<C> {
     /// Frames that are there, or come meanwhile, at most `most` and 64, each a slice. They are lent until the queue is
     /// used again, and may be changed: this costs less than [`Packet`]s, and tells nothing but their bytes. A burst
     /// ends with its buffer, with a lap of the completion queue, and with a block of compressed completions, so there
-    /// may be more in the next one; so it does after each frame where completions are compressed in a form without
-    /// stride index, or the card joins segments. If it is empty, there was none.
+    /// may be more in the next one; so it does after the last frame of a buffer, and after each where completions are
+    /// compressed in a form without stride index, or the card joins segments. If it is empty, there was none.
     ///
     /// Frames of a burst that are not taken come again.
     ///
@@ -566,42 +606,84 @@ impl<C: Receives> StridingQueue<C> {
     /// As for [`poll`](Self::poll): that of the first completion. A later one ends the burst, and is the next one's.
     #[inline(always)]
     pub fn burst(&mut self, most: usize) -> Result<Burst<'_, C>, PacketError> {
-        // Nothing of what was lent before is still in use.
-        self.refill_if_due();
-        let (bytes, mut others) = self.ahead(if self.left.frame.is_none() { most } else { 0 });
+        self.look_ahead();
+        let FramesAhead { bytes, frames, .. } = &self.ahead;
+        let (bytes, mut others) = (*bytes, frames.first(most.min(MOST)));
         let first = others.next(&self.places).map(|(at, len)| {
             // SAFETY: `Ahead` checked that the bytes lie in this buffer.
             (unsafe { bytes.add(at) }, len as usize)
         });
-        let (first, bytes, others, taken) = match first {
-            Some(first) => (Some(first), bytes, others, 1),
-            None => self.other(most)?,
+        let (first, others, taken) = match first {
+            Some(first) => (Some(first), others, 1),
+            None if frames.awaits_next() => (None, others, 0),
+            None => (self.other(most)?, Ahead::NONE, 0),
         };
-        let StridingQueue { receive, cq, places, left, .. } = self;
-        Ok(Burst { receive, cq, left, first, bytes, others, places, taken })
+        let StridingQueue { cq, ahead, places, left, .. } = self;
+        Ok(Burst { cq, ahead, left, first, bytes, others, places, taken })
     }
 
-    /// The first byte of the oldest buffer, and its next frames, at most `most`.
+    /// Passes to `take` the frames that are there, at most `most`, which are lent to it and may be changed. Returns how
+    /// many there were; fewer than `most` if there are no more. As [`burst`](Self::burst)s, and costs less.
+    ///
+    /// ```no_run
+    /// # fn f(queue: &mut mlx5_dv::queue::ethernet::StridingQueue) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut bytes = 0;
+    /// let count = queue.receive_each(32, |frame| bytes += frame.len())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`poll`](Self::poll). The frames before it were passed.
     #[inline(always)]
-    fn ahead(&mut self, most: usize) -> (NonNull<u8>, C::Ahead) {
-        let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else {
-            return (NonNull::dangling(), Ahead::NONE);
-        };
-        (slab.bytes, self.cq.ahead(&mut self.places[..most.min(MOST)], oldest))
+    pub fn receive_each(&mut self, most: usize, mut take: impl FnMut(&mut [u8])) -> Result<usize, PacketError> {
+        self.refill_if_due();
+        let count = self.take_ahead(most, Lengths::ANY, |_, frame| take(frame));
+        if count < most && self.may_have_others() {
+            return self.receive_others([most, count], take);
+        }
+        Ok(count)
+    }
+
+    /// As [`receive_each`](Self::receive_each), after `count` frames: whatever comes.
+    #[inline(never)]
+    fn receive_others(
+        &mut self,
+        [most, mut count]: [usize; 2],
+        mut take: impl FnMut(&mut [u8]),
+    ) -> Result<usize, PacketError> {
+        while count < most {
+            let before = count;
+            for frame in self.burst(most - count)? {
+                take(frame);
+                count += 1;
+            }
+            if count == before {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    /// The next frames of the oldest buffer, at most `most`.
+    #[inline(always)]
+    fn ahead(&mut self, most: usize) -> FramesAhead<C::Ahead> {
+        let Some((slab, oldest)) = oldest_of(&self.receive, &self.slabs) else { return FramesAhead::NONE };
+        let frames = self.cq.ahead(&mut self.places, most, oldest);
+        FramesAhead { bytes: slab.bytes, frames, is_known: true }
     }
 
     /// The next frame, which was left or of which no `Run` knows, if there is one: the first byte, and the length. It
-    /// is kept until it is taken. With it, the buffer of those behind it, these, and that none of them is taken.
+    /// is kept until it is taken.
     #[cold]
     #[inline(never)]
-    fn other(&mut self, most: usize) -> Result<Parts<C::Ahead>, PacketError> {
+    fn other(&mut self, most: usize) -> Result<Option<Lent>, PacketError> {
         if most != 0 && self.left.frame.is_none() {
             self.left.frame = self.poll_other()?;
         }
         let first = self.left.frame.as_ref().filter(|_| most != 0).map(Packet::bytes);
         self.left.is_lent = first.is_some();
-        let (bytes, others) = self.ahead(if first.is_some() { most - 1 } else { 0 });
-        Ok((first, bytes, others, 0))
+        Ok(first)
     }
 
     /// Waits for the next frame: polls, then sleeps if [`StridingOptions::events`] is set.
@@ -651,6 +733,7 @@ impl<C: Receives> StridingQueue<C> {
     /// [`Error::Command`]: the reset can be tried again.
     pub fn reset(&mut self) -> Result<(), Error> {
         self.receive = None;
+        (self.ahead, self.left) = (FramesAhead::NONE, Left::default());
         self.rq.reset()?;
         self.start()
     }
@@ -666,6 +749,23 @@ fn oldest_of<'a>(
     Some((slabs.get(wr_id as usize)?, oldest))
 }
 
+/// The next frames of the oldest buffer, as far as they are known, from one burst to the next. None while there is a
+/// frame that was left.
+struct FramesAhead<A> {
+    /// First byte of the buffer.
+    bytes: NonNull<u8>,
+    frames: A,
+    /// Whether they are known. The receive queue is not told how many strides are used until they are not any more.
+    is_known: bool,
+}
+
+// SAFETY: buffer and completions are those of the queue that has it, with which it is sent.
+unsafe impl<A: Ahead> Send for FramesAhead<A> {}
+
+impl<A: Ahead> FramesAhead<A> {
+    const NONE: Self = FramesAhead { bytes: NonNull::dangling(), frames: A::NONE, is_known: false };
+}
+
 /// First byte and length of a frame that is lent.
 type Lent = (NonNull<u8>, usize);
 
@@ -678,7 +778,7 @@ struct Left {
 }
 
 impl Left {
-    /// The last burst has no frame that is not taken but those of its buffer.
+    /// The last burst has taken it, if it had it.
     #[cold]
     #[inline(never)]
     fn is_taken(&mut self) {
@@ -688,13 +788,10 @@ impl Left {
     }
 }
 
-/// The parts of a [`Burst`]: the first frame, the buffer of the others, these, and how many of that buffer were taken.
-type Parts<A> = (Option<Lent>, NonNull<u8>, A, u32);
-
 /// Frames of a [`StridingQueue`]: see [`StridingQueue::burst`].
 pub struct Burst<'a, C: Receives> {
-    receive: &'a mut Option<StridingReceiveQueue>,
     cq: &'a mut C,
+    ahead: &'a mut FramesAhead<C::Ahead>,
     left: &'a mut Left,
     /// The next frame, if it is known already: it may be in another buffer than the others.
     first: Option<Lent>,
@@ -725,11 +822,11 @@ impl<'a, C: Receives> Burst<'a, C> {
         self.bytes.as_ptr() as usize
     }
 
-    /// Takes the next frames, at most `most`, as far as they have from `least` to `longest` bytes, and passes each to
+    /// Takes the next frames, at most `most`, as far as their lengths are among `lengths`, and passes each to
     /// `take`. Returns how many there were. It may end before others, which [`next`](Self::next) takes, as it does the
     /// first one.
     #[inline(always)]
-    pub(super) fn take_each(&mut self, most: usize, lengths: [u32; 2], mut take: impl FnMut(&'a mut [u8])) -> usize {
+    pub(super) fn take_each(&mut self, most: usize, lengths: Lengths, mut take: impl FnMut(&'a mut [u8])) -> usize {
         if self.first.is_some() {
             return 0;
         }
@@ -785,11 +882,9 @@ impl<C: Receives> Drop for Burst<'_, C> {
         if self.left.frame.is_some() {
             self.left.is_taken();
         }
-        if self.taken == 0 {
-            return;
-        }
-        if let Some(receive) = &mut self.receive {
-            receive.end_run(self.others.used(self.places));
+        // Of those that are known.
+        if self.taken != 0 {
+            self.ahead.frames.go_on(&self.others, self.taken);
             self.cq.pass(self.taken);
         }
     }

@@ -214,7 +214,7 @@ impl Frames {
     /// Whether the card has all of these offloads.
     #[inline(always)]
     pub(super) fn supports(&self, flags: FrameFlags) -> bool {
-        self.flags.contains(flags)
+        self.flags.contains(flags.difference(FrameFlags::SIGNALLED.union(FrameFlags::SELDOM)))
     }
 
     /// Why a frame cannot be posted that starts with the inlined `start` and continues with `rest` bytes.

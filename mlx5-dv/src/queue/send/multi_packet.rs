@@ -33,10 +33,19 @@ impl Head for Offloads {
 
     #[inline(always)]
     fn store(&self, room: &mut Room<'_>, at: usize) {
-        let mut segment = EthSeg::ZERO;
-        segment.w().l3_csum(self.0.contains(FrameFlags::L3_CHECKSUM)).l4_csum(self.0.contains(FrameFlags::L4_CHECKSUM));
-        segment.w().flow_table_metadata(self.1);
-        room.store(at, zerocopy::transmute!(segment));
+        room.store(at, self.segment());
+    }
+}
+
+impl Offloads {
+    #[inline(always)]
+    fn segment(&self) -> [u64; 2] {
+        let (mut first, mut second) = (EthSeg::ZERO, EthSeg::ZERO);
+        first.w().l3_csum(self.0.contains(FrameFlags::L3_CHECKSUM)).l4_csum(self.0.contains(FrameFlags::L4_CHECKSUM));
+        second.w().flow_table_metadata(self.1);
+        // Each word for itself: the compiler would store half words.
+        let [[first, _], [_, second]]: [[u64; 2]; 2] = [zerocopy::transmute!(first), zerocopy::transmute!(second)];
+        [first, second]
     }
 }
 
@@ -328,35 +337,40 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
         if self.service.most_packets() == 0 {
             return Err(PostError::NoMultiPacket);
         }
-        let pointing = Pointing::new(self, source.lkey, wr_id, flags)?;
+        let pointing = Pointing::of(self, Pointing::element(source.lkey), self.each(wr_id, flags)?);
         Ok(FramePointers { batch: self, source, pointing })
     }
 
     /// What work requests of several frames have, if the card has such.
     #[inline(always)]
     fn each(&self, wr_id: u64, flags: FrameFlags) -> Result<Each, PostError> {
-        if !self.service.supports(flags) {
-            return Err(PostError::NoChecksums);
-        }
+        self.check_offloads(flags)?;
         if self.service.most_segments() <= HEADS {
             return Err(PostError::NoMultiPacket);
         }
         Ok(Each::new(wr_id, flags, self.metadata))
     }
+
+    /// Whether the card has the offloads of `flags`.
+    #[inline(always)]
+    pub(in crate::queue) fn check_offloads(&self, flags: FrameFlags) -> Result<(), PostError> {
+        if self.service.supports(flags) { Ok(()) } else { Err(PostError::NoChecksums) }
+    }
 }
 
 /// What all work requests of a [`FrameCopies`] or [`FramePointers`] have.
 #[derive(Clone, Copy)]
-struct Each {
+pub(in crate::queue) struct Each {
     wr_id: u64,
-    /// What flow rules match, and in the lower half the flags.
-    offloads: u64,
+    flags: FrameFlags,
+    /// What flow rules match.
+    metadata: u32,
 }
 
 impl Each {
     #[inline(always)]
-    fn new(wr_id: u64, flags: FrameFlags, metadata: u32) -> Self {
-        Each { wr_id, offloads: u64::from(metadata) << 32 | u64::from(flags.bits()) }
+    pub(in crate::queue) fn new(wr_id: u64, flags: FrameFlags, metadata: u32) -> Self {
+        Each { wr_id, flags, metadata }
     }
 
     #[inline(always)]
@@ -365,13 +379,8 @@ impl Each {
     }
 
     #[inline(always)]
-    fn flags(self) -> FrameFlags {
-        FrameFlags::from_bits_retain(self.offloads as u8)
-    }
-
-    #[inline(always)]
     fn offloads(self) -> Offloads {
-        Offloads(self.flags(), (self.offloads >> 32) as u32)
+        Offloads(self.flags, self.metadata)
     }
 
     /// Writes what stands before the frames of the work request at WQEBB `index`, which does not wrap. Returns its
@@ -379,6 +388,16 @@ impl Each {
     #[inline(always)]
     fn write_start(self, ring: &mut SendRing, index: u32, size: Size, flags: WrFlags) -> u64 {
         ring.write_straight(index, size, self.request(flags), self.offloads(), ())
+    }
+
+    /// As [`write_start`](Self::write_start), of a work request whose first segment is `start`.
+    #[inline(always)]
+    fn write_at(self, mut start: NextSegment, ring: &mut SendRing, index: u32, size: Size, flags: WrFlags) -> u64 {
+        let control = ring.control_segment(index, size, self.request(flags));
+        ring.store_next(&mut start, control);
+        ring.store_next(&mut start, self.offloads().segment());
+        ring.room(index, true).remember_many(self.wr_id, size.wqebbs);
+        control[0]
     }
 
     /// Writes the work request of `frames` at WQEBB `index`, which may wrap, if each frame has a length that can be
@@ -418,8 +437,10 @@ impl Space {
     #[inline(always)]
     fn open(self, ring: &SendRing, index: u32, [last, count]: [u32; 2]) -> Fill {
         let straight = ring.extent().straight(index, self.end);
-        let segments = ring.segments(index, HEADS, self.most_segments(index, straight).max(HEADS));
-        Fill { index, last, count, straight, segments }
+        let mut segments = ring.segments(index, 0, self.most_segments(index, straight).max(HEADS));
+        let start = segments.next;
+        segments.pass(HEADS);
+        Fill { index, last, count, straight, start, segments }
     }
 
     /// Segments of a work request at WQEBB `index` that ends before `straight`.
@@ -439,7 +460,8 @@ struct Fill {
     last: u32,
     /// The first WQEBB from `index` on that has no room, or is in the next lap of the ring.
     straight: u32,
-    /// The segments for its next frames.
+    /// Its first segment, and those for its next frames.
+    start: NextSegment,
     segments: Segments,
 }
 
@@ -452,8 +474,8 @@ impl Fill {
 
     /// The size of the work request that is filled; `None` if it has no frame.
     #[inline(always)]
-    fn size(&self, ring: &SendRing) -> Option<Size> {
-        let segments = ring.segments_before(self.index, self.segments.next);
+    fn size(&self) -> Option<Size> {
+        let segments = self.segments.next.after(self.start);
         (segments > HEADS).then(|| Size::of(segments))
     }
 
@@ -461,38 +483,45 @@ impl Fill {
     /// is in the same lap of the ring. Otherwise nothing changes.
     #[inline(always)]
     fn go_on(&mut self, ring: &mut SendRing, space: Space, request: Each, least: usize) -> bool {
-        let Some(size) = self.size(ring) else { return false };
+        let Some(size) = self.size() else { return false };
         let index = self.index.wrapping_add(size.wqebbs.into());
         let segments = space.most_segments(index, self.straight);
         if segments < HEADS + least {
             return false;
         }
-        request.write_start(ring, self.index, size, WrFlags::empty());
-        let segments = ring.segments(index, HEADS, segments);
-        *self = Fill { index, last: self.index, count: self.count + 1, segments, ..*self };
+        request.write_at(self.start, ring, self.index, size, WrFlags::empty());
+        let mut segments = ring.segments(index, 0, segments);
+        let start = segments.next;
+        segments.pass(HEADS);
+        *self = Fill { index, last: self.index, count: self.count + 1, start, segments, ..*self };
         true
     }
 
-    /// As [`go_on`](Self::go_on), for any frame in place. `None` if there is no room.
-    // Of such a work request there are many frames: their loop needs the registers.
+    /// As [`another_inline`](Self::another_inline), by a call: the loop of a work request's frames needs the registers.
     #[inline(never)]
     fn another(self, ring: &mut SendRing, space: Space, request: Each) -> Option<Self> {
-        let size = self.size(ring)?;
+        self.another_inline(ring, space, request)
+    }
+
+    /// As [`go_on`](Self::go_on), for any frame in place. `None` if there is no room.
+    #[inline(always)]
+    fn another_inline(self, ring: &mut SendRing, space: Space, request: Each) -> Option<Self> {
+        let size = self.size()?;
         let next = space.open(ring, self.index.wrapping_add(size.wqebbs.into()), [self.index, self.count + 1]);
         if next.segments.are_full() {
             return None;
         }
-        request.write_start(ring, self.index, size, WrFlags::empty());
+        request.write_at(self.start, ring, self.index, size, WrFlags::empty());
         Some(next)
     }
 
     /// Adds the work requests to `batch`; the last one has a completion, if it is `signalled` or its flags say so.
     #[inline(always)]
     fn end<D: SendDoorbell>(self, batch: &mut SendBatch<'_, D, Frames>, request: Each, signalled: bool) {
-        let flags = |end| if signalled { WrFlags::SIGNALLED } else { batch.wr_flags_to(request.flags(), || end) };
-        if let Some(size) = self.size(batch.ring) {
+        let flags = |end| if signalled { WrFlags::SIGNALLED } else { batch.wr_flags_to(request.flags, || end) };
+        if let Some(size) = self.size() {
             let end = self.index.wrapping_add(size.wqebbs.into());
-            let control = request.write_start(batch.ring, self.index, size, flags(end));
+            let control = request.write_at(self.start, batch.ring, self.index, size, flags(end));
             batch.add_several(self.count + 1, end, size.wqebbs, control);
         } else if self.count != 0 {
             hint::cold_path();
@@ -560,7 +589,7 @@ fn push_beyond(
     frame: &[u8],
 ) -> (Fill, Result<(), PostError>) {
     let (segments, most) = (segments_of(frame.len()), space.segments);
-    let (size, filled) = (Size::of(HEADS + segments), fill.size(ring));
+    let (size, filled) = (Size::of(HEADS + segments), fill.size());
     if size.segments > most {
         return (fill, Err(PostError::MultiPacketLength { given: segments, most: most.saturating_sub(HEADS) }));
     }
@@ -570,7 +599,7 @@ fn push_beyond(
     }
     let mut before = [fill.last, fill.count];
     if let Some(filled) = filled {
-        request.write_start(ring, fill.index, filled, WrFlags::empty());
+        request.write_at(fill.start, ring, fill.index, filled, WrFlags::empty());
         before = [fill.index, fill.count + 1];
     }
     let mut fill = space.open(ring, index, before);
@@ -614,6 +643,53 @@ fn why_not_length(len: usize, longest_payload: usize) -> PostError {
     PostError::FrameLength { given: len as u64, least: ETHERNET as u64, most }
 }
 
+/// The next multi-packet work request of a batch.
+#[derive(Clone, Copy)]
+pub(in crate::queue) struct Opened {
+    start: NextSegment,
+    /// Most frames of it, if it does not wrap.
+    pub(in crate::queue) room: usize,
+}
+
+impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
+    /// Where what the next work request can take without wrapping ends.
+    #[inline(always)]
+    pub(in crate::queue) fn straight(&self) -> u32 {
+        self.ring.extent().straight(self.next, self.end)
+    }
+
+    /// The next work request for frames in place, which ends before `straight`, as of [`straight`](Self::straight) or
+    /// sooner.
+    #[inline(always)]
+    pub(in crate::queue) fn open(&self, straight: u32) -> Opened {
+        let segments = Space::of(self).most_segments(self.next, straight);
+        Opened { start: self.ring.segments(self.next, 0, 0).next, room: segments.saturating_sub(HEADS) }
+    }
+
+    /// Stores its frames, at most as many as it has room for, of at least `ETHERNET` bytes and no more than can be
+    /// sent; `element` is that of [`Pointing::element`].
+    #[inline(always)]
+    pub(in crate::queue) fn frames(&mut self, opened: Opened, element: u64) -> FrameSegments<'_> {
+        let next = self.ring.segments(self.next, HEADS, HEADS).next;
+        debug_assert!(next.after(opened.start) == HEADS);
+        FrameSegments { ring: self.ring, next, element }
+    }
+
+    /// Adds it, with the frames that end at `next`, if there are any.
+    #[inline(always)]
+    pub(in crate::queue) fn close(&mut self, opened: Opened, next: NextSegment, request: Each) {
+        // As `ds` counts them: the compiler then knows that they are few.
+        let segments = next.after(opened.start) % 64;
+        if segments > HEADS {
+            let size = Size::of(segments);
+            let end = self.next.wrapping_add(size.wqebbs.into());
+            let flags = self.wr_flags_to(request.flags, || end);
+            let control = request.write_at(opened.start, self.ring, self.next, size, flags);
+            self.add(size, control);
+        }
+    }
+}
+
 /// How far frames that are sent in place are, without the batch that they are for: all calls name the same one.
 pub(in crate::queue) struct Pointing {
     /// The element of a frame, without its address and length.
@@ -625,21 +701,18 @@ pub(in crate::queue) struct Pointing {
 }
 
 impl Pointing {
-    /// Begins at the end of `batch`, with frames that key `lkey` opens. On a card without multi-packet work requests
-    /// there is no room for any.
+    /// The element of a frame that key `lkey` opens, without its address and length.
     #[inline(always)]
-    pub(in crate::queue) fn new<D: SendDoorbell>(
-        batch: &SendBatch<'_, D, Frames>,
-        lkey: u32,
-        wr_id: u64,
-        flags: FrameFlags,
-    ) -> Result<Self, PostError> {
-        if !batch.service.supports(flags) {
-            return Err(PostError::NoChecksums);
-        }
-        let (request, fill) = (Each::new(wr_id, flags, batch.metadata), Fill::new(batch));
+    pub(in crate::queue) fn element(lkey: u32) -> u64 {
         let [element, _] = Elements::segment(&DataSegment { addr: 0, len: 0, lkey });
-        Ok(Pointing { element, longest_payload: batch.service.longest_payload(), request, fill })
+        element
+    }
+
+    /// Begins at the end of `batch`, with frames of this [`element`](Self::element). On a card without multi-packet
+    /// work requests there is no room for any.
+    #[inline(always)]
+    pub(in crate::queue) fn of<D: SendDoorbell>(batch: &SendBatch<'_, D, Frames>, element: u64, request: Each) -> Self {
+        Pointing { element, longest_payload: batch.service.longest_payload(), request, fill: Fill::new(batch) }
     }
 
     /// Adds the frame of `len` bytes at `addr`.
@@ -677,7 +750,7 @@ impl Pointing {
         batch: &mut SendBatch<'_, D, Frames>,
     ) -> Result<usize, PostError> {
         if self.fill.segments.are_full() {
-            self.make_room(batch)?;
+            self.fill = self.fill.another_inline(batch.ring, Space::of(batch), self.request).ok_or(Full)?;
         }
         Ok(self.fill.segments.left())
     }
@@ -688,8 +761,8 @@ impl Pointing {
         self.fill.segments.left()
     }
 
-    /// Stores the next frames, at most as many as there is [`room`](Self::room) for, of at least `ETHERNET` and at most
-    /// [`longest`](Self::longest) bytes.
+    /// Stores the next frames, at most as many as there is [`room`](Self::room) for, of at least `ETHERNET` bytes and
+    /// no more than can be sent.
     #[inline(always)]
     pub(in crate::queue) fn frames<'w, D: SendDoorbell>(
         &self,
@@ -702,12 +775,6 @@ impl Pointing {
     #[inline(always)]
     pub(in crate::queue) fn go_on(&mut self, next: NextSegment) {
         self.fill.segments.next = next;
-    }
-
-    /// Most bytes of a frame.
-    #[inline(always)]
-    pub(in crate::queue) fn longest(&self) -> usize {
-        ETHERNET + self.longest_payload
     }
 
     /// Begins another work request.

@@ -134,13 +134,6 @@ impl SendRing {
         }
     }
 
-    /// Segments of the WQE at `index`, which does not wrap, before `next`.
-    #[inline(always)]
-    pub(super) fn segments_before(&self, index: u32, next: NextSegment) -> usize {
-        let start = self.base.as_ptr() as usize + self.extent.offset(index);
-        (next.0.as_ptr() as usize - start) / SEGMENT
-    }
-
     /// The blocks of the WQE at `index`, if it does not wrap; otherwise empty.
     #[inline(always)]
     pub(super) fn blocks(&self, index: u32, wqebbs: u32) -> &[Wqebb] {
@@ -162,7 +155,7 @@ impl SendRing {
     /// long before it is full.
     #[inline(always)]
     pub(super) fn enters_quarter(&self, start: u32, end: u32) -> bool {
-        (start ^ end) & !(self.extent.mask >> 2) != 0
+        u64::from(start ^ end) << 2 > self.extent.mask.into()
     }
 
     /// The first index without room.
@@ -246,7 +239,23 @@ pub(in crate::queue) struct NextSegment(NonNull<[u64; 2]>);
 // SAFETY: only who has the ring stores to it, and that can be sent.
 unsafe impl Send for NextSegment {}
 
+impl NextSegment {
+    /// Number of segments from `start` on, which is of the same WQE and not behind it.
+    #[inline(always)]
+    pub(super) fn after(self, start: NextSegment) -> usize {
+        (self.0.as_ptr() as usize - start.0.as_ptr() as usize) / SEGMENT
+    }
+}
+
 impl Segments {
+    /// Goes on behind the next `count`, which there are.
+    #[inline(always)]
+    pub(super) fn pass(&mut self, count: usize) {
+        debug_assert!(self.have(count));
+        // SAFETY: not beyond the end.
+        self.next = NextSegment(unsafe { self.next.0.add(count) });
+    }
+
     /// Whether at least `count` are left.
     #[inline(always)]
     pub(super) fn have(&self, count: usize) -> bool {
@@ -262,7 +271,7 @@ impl Segments {
     /// Number of those that are not stored.
     #[inline(always)]
     pub(super) fn left(&self) -> usize {
-        (self.end.0.as_ptr() as usize - self.next.0.as_ptr() as usize) / SEGMENT
+        self.end.after(self.next)
     }
 }
 
@@ -413,6 +422,7 @@ impl Room<'_> {
         unsafe {
             entries.wr_id(index).write(wr_id);
             match count {
+                1 => lengths.write(1),
                 8.. => {
                     lengths.cast::<u64>().write_unaligned(u64::from(wqebbs).to_le());
                     if count > 8 {
@@ -427,9 +437,7 @@ impl Room<'_> {
                 }
                 _ => {
                     lengths.write(wqebbs as u8);
-                    if count > 1 {
-                        lengths.add(1).write(0);
-                    }
+                    lengths.add(1).write(0);
                     if count > 2 {
                         lengths.add(2).write(0);
                     }

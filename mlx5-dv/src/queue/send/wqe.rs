@@ -410,6 +410,12 @@ impl SendRing {
         first
     }
 
+    /// The control segment of the WQE at `index`.
+    #[inline(always)]
+    pub(super) fn control_segment(&self, index: u32, size: Size, request: Request) -> [u64; 2] {
+        self.start(index, size, request, &()).control
+    }
+
     /// How the WQE at `index` starts.
     #[inline(always)]
     fn start<H: Head>(&self, index: u32, size: Size, request: Request, head: &H) -> Start {
