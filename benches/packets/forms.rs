@@ -266,7 +266,7 @@ impl<C: Receives> Form for Bursts<C> {
         let mut batch = sender.queue.batch();
         let mut copies = batch.copies(0, FrameFlags::SELDOM)?;
         let mut pushed = Ok(());
-        let count = receiver.receive_each(burst, |frame| {
+        let count = receiver.take_each(burst, |frame| {
             if let Err(refused) = copies.push(frame) {
                 pushed = Err(refused);
             }
@@ -280,7 +280,7 @@ impl<C: Receives> Form for Bursts<C> {
     #[inline(never)]
     fn receive(&mut self, burst: usize) -> Result<(usize, u64), Failure> {
         let start = ticks();
-        let count = self.0.receiver.receive_each(burst, |frame| {
+        let count = self.0.receiver.take_each(burst, |frame| {
             black_box(frame);
         })?;
         Ok((count, ticks() - start))

@@ -150,7 +150,7 @@ fn compressed_completions_allocate_nothing() {
                     match round % 4 {
                         0 => heard += usize::from(there.poll().unwrap().is_some_and(|packet| packet[..] == frame[..])),
                         1 => heard += there.burst(5).unwrap().filter(|packet| packet[..] == frame[..]).count(),
-                        2 => heard += there.receive_each(5, |packet| assert_eq!(packet[..], frame[..])).unwrap(),
+                        2 => heard += there.take_each(5, |packet| assert_eq!(packet[..], frame[..])).unwrap(),
                         _ => {
                             heard += there.poll_into(&mut packets, 7).unwrap();
                             packets.drain(..).for_each(|packet| assert_eq!(packet[..], frame[..]));

@@ -41,7 +41,7 @@ pub fn forward<const BURST: usize>(queues: &mut Queues, count: usize) -> Option<
 pub fn receive<const BURST: usize>(receiver: &mut StridingQueue, count: usize) -> Option<u64> {
     let mut sum = 0;
     for _ in 0..count / BURST {
-        let found = receiver.receive_each(BURST, |frame| {
+        let found = receiver.take_each(BURST, |frame| {
             sum += frame.len() as u64;
             black_box(frame.as_ptr());
         });

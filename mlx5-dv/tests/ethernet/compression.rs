@@ -117,7 +117,7 @@ fn bursts_go_round_the_ring() {
                 heard.extend(burst.map(|frame| frame.to_vec()));
                 if round % 3 == 1 {
                     let many = round % 9;
-                    let count = there.receive_each(many, |frame| heard.push(frame.to_vec())).unwrap();
+                    let count = there.take_each(many, |frame| heard.push(frame.to_vec())).unwrap();
                     assert!(count <= many, "{what}, round {round}: {count}");
                 }
                 if round % 3 == 2 {

@@ -41,13 +41,11 @@ pub enum ForwardError {
 /// use mlx5_dv::queue::ethernet::{Forwarder, FrameFlags};
 /// let mut forwarder = Forwarder::new(receiver, 1024)?;
 /// loop {
-///     let mut batch = forwarder.batch(FrameFlags::empty())?;
-///     batch.push_each(receiver.burst(32)?, |frame| {
+///     forwarder.forward(receiver, 32, FrameFlags::empty(), |frame| {
 ///         let (to, from) = frame.split_at_mut(6);
 ///         to.swap_with_slice(&mut from[..6]);
 ///         true
 ///     })?;
-///     batch.ring();
 /// }
 /// # }
 /// ```
@@ -141,7 +139,7 @@ impl Forwarder {
         self.begin(flags)
     }
 
-    /// As [`batch`](Self::batch), with no more room than there is.
+    /// As [`batch`](Self::batch), without freeing what was sent.
     #[inline(always)]
     fn begin(&mut self, flags: FrameFlags) -> Result<ForwardBatch<'_>, ForwardError> {
         let Forwarder { queue, held, straight, element, lengths, to_card, metadata, .. } = self;

@@ -628,7 +628,7 @@ impl<C: Receives> StridingQueue<C> {
     /// ```no_run
     /// # fn f(queue: &mut mlx5_dv::queue::ethernet::StridingQueue) -> Result<(), Box<dyn std::error::Error>> {
     /// let mut bytes = 0;
-    /// let count = queue.receive_each(32, |frame| bytes += frame.len())?;
+    /// let count = queue.take_each(32, |frame| bytes += frame.len())?;
     /// # Ok(())
     /// # }
     /// ```
@@ -636,18 +636,19 @@ impl<C: Receives> StridingQueue<C> {
     /// # Errors
     /// As for [`poll`](Self::poll). The frames before it were passed.
     #[inline(always)]
-    pub fn receive_each(&mut self, most: usize, mut take: impl FnMut(&mut [u8])) -> Result<usize, PacketError> {
+    pub fn take_each(&mut self, most: usize, mut take: impl FnMut(&mut [u8])) -> Result<usize, PacketError> {
         self.refill_if_due();
         let count = self.take_ahead(most, Lengths::ANY, |_, frame| take(frame));
         if count < most && self.may_have_others() {
-            return self.receive_others([most, count], take);
+            return self.take_others([most, count], take);
         }
         Ok(count)
     }
 
-    /// As [`receive_each`](Self::receive_each), after `count` frames: whatever comes.
+    /// As [`take_each`](Self::take_each), after `count` frames: whatever comes.
+    // It adds to the count: if the caller did, each call would cost fourteen instructions more.
     #[inline(never)]
-    fn receive_others(
+    fn take_others(
         &mut self,
         [most, mut count]: [usize; 2],
         mut take: impl FnMut(&mut [u8]),
