@@ -152,6 +152,35 @@ fn bursts_go_round_the_ring() {
     }
 }
 
+/// What a burst knew of the next frames, and did not take, a packet may take.
+#[test]
+fn a_packet_between_bursts_comes_once() {
+    fn by_turns<C: Receives>(sim: &Sim, mut there: StridingQueue<C>, what: &str) {
+        let mut here = sender(sim);
+        there.listen(&[]).unwrap();
+        let sent = frames(&here, &there, &[60; 12]);
+        send_together(sim, &mut here, &sent);
+        until_written(sim, &there, sent.len());
+        let mut heard = vec![there.wait(SOON).unwrap().to_vec()];
+        while heard.len() < sent.len() {
+            drop(there.burst(2).unwrap());
+            heard.push(there.wait(SOON).unwrap().to_vec());
+            heard.extend(there.burst(1).unwrap().map(|frame| frame.to_vec()));
+        }
+        assert_eq!(heard, sent, "{what}");
+    }
+    for form in FORMS.map(Some).into_iter().chain([None]) {
+        let sim = Sim::builder().functions(2).build().unwrap();
+        let pd = Pd::alloc(&sim.open(1).unwrap()).unwrap();
+        let options = options(Strides::new(64, 256));
+        match form {
+            Some(form) => by_turns(&sim, StridingQueue::compressed(&pd, options, form).unwrap(), &format!("{form:?}")),
+            None => by_turns(&sim, StridingQueue::new(&pd, options).unwrap(), "plain"),
+        }
+        assert_eq!(sim.violations(), [], "{form:?}");
+    }
+}
+
 /// Completions of before a reset, in the middle of a block or not, are no part of a burst.
 #[test]
 fn a_burst_has_nothing_of_before_a_reset() {
