@@ -230,9 +230,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
 
     #[inline(always)]
     fn post_several(&mut self, wr_id: u64, flags: FrameFlags, payload: impl Several) -> Result<(), PostError> {
-        if !self.service.supports(flags) {
-            return Err(PostError::NoChecksums);
-        }
+        self.check_offloads(flags)?;
         let wr_flags = self.wr_flags(flags, || HEADS + payload.most_segments());
         let request = Request { opcode: WqeOpcode::EnhancedMpsw, wr_id, flags: wr_flags, imm: 0 };
         self.post(request, Offloads(flags, self.metadata), payload)
@@ -256,9 +254,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
         frames: &[DataSegment],
     ) -> Result<(), PostError> {
         let frames = Pointers { frames, queue: self.service };
-        if !self.service.supports(flags) {
-            return Err(PostError::NoChecksums);
-        }
+        self.check_offloads(flags)?;
         let count = frames.frames.len();
         self.service.check_segments(count, count)?;
         let size = self.size(HEADS + count)?;
@@ -337,7 +333,9 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D, Frames> {
         if self.service.most_packets() == 0 {
             return Err(PostError::NoMultiPacket);
         }
-        let pointing = Pointing::of(self, Pointing::element(source.lkey), self.each(wr_id, flags)?);
+        self.check_offloads(flags)?;
+        let request = Each::new(wr_id, flags, self.metadata);
+        let pointing = Pointing::of(self, Pointing::element(source.lkey), request);
         Ok(FramePointers { batch: self, source, pointing })
     }
 
